@@ -1,0 +1,64 @@
+"""Frames: an int length, then as many bytes. Client connections and election connections use them.
+
+0  4  length n of the payload; the 4 bytes do not count
+4  n  payload
+"""
+
+from __future__ import annotations
+
+from keepfast.wire.errors import MalformedRecord
+from keepfast.wire.jute import DEFAULT_MAX_FRAME, INT
+
+
+def encode_frame(payload: bytes) -> bytes:
+    """The payload with its length in front."""
+    return INT.pack(len(payload)) + payload
+
+
+class FrameParser:
+    """Cuts a stream into the payloads of its frames.
+
+    Holds at most one incomplete frame. A length that is not allowed raises MalformedRecord as soon
+    as its 4 bytes are there, before the payload is waited for; the connection is of no use then.
+    """
+
+    __slots__ = ("_chunks", "_have", "_needed", "_offset", "max_frame", "min_frame")
+
+    def __init__(self, max_frame: int = DEFAULT_MAX_FRAME, min_frame: int = 0) -> None:
+        self.max_frame = max_frame
+        self.min_frame = min_frame
+        self._chunks: list[bytes] = []
+        self._have = 0
+        # Below this many bytes there is no point in looking.
+        self._needed = 4
+        # Where the first byte held lies in the stream; for errors.
+        self._offset = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The payloads that are complete now, in order."""
+        self._chunks.append(data)
+        self._have += len(data)
+        if self._have < self._needed:
+            return []
+        buffer = data if len(self._chunks) == 1 else b"".join(self._chunks)
+        payloads: list[bytes] = []
+        pos, end = 0, len(buffer)
+        needed = 4
+        while end - pos >= 4:
+            (length,) = INT.unpack_from(buffer, pos)
+            if not self.min_frame <= length <= self.max_frame:
+                raise MalformedRecord(
+                    f"frame of {length} bytes; allowed are {self.min_frame} to {self.max_frame}",
+                    self._offset + pos,
+                )
+            stop = pos + 4 + length
+            if stop > end:
+                needed = 4 + length
+                break
+            payloads.append(buffer[pos + 4 : stop])
+            pos = stop
+        self._offset += pos
+        self._chunks = [buffer[pos:]] if pos < end else []
+        self._have = end - pos
+        self._needed = needed
+        return payloads

@@ -1,0 +1,410 @@
+"""Transactions: what is proposed, logged and applied.
+
+    entry of a log, and data of PROPOSAL and INFORM
+    0     32   TxnHeader
+    32    n    body; TxnHeader.type says which
+    32+n  12   TxnDigest; written by 3.6+, and not for every txn
+
+Nothing says how long the body is, so a reader takes the digest for present if bytes remain. Three
+places need care, and each is decided by what no writer can have meant otherwise:
+
+- create without parentCVersion (3.3): the input ends where it should be. No writer of digests wrote
+  this form, so bytes at that place are always parentCVersion.
+- closeSession without a body (3.5 and older, or switched off later): nothing behind the header, or
+  12 bytes that start with the digest version 2. As a list of paths these would be two strings in
+  the space of their lengths, that is two empty paths, which no session can have created.
+- bytes that are left over: Java ignores them; here they are kept in `trailing`, so that an
+  entry always encodes to the bytes that it came from.
+
+Decoding is exact: an entry that would not encode back to the same bytes is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from keepfast.wire.data import AclList
+from keepfast.wire.errors import InvariantViolation, MalformedRecord
+from keepfast.wire.jute import ends_early
+from keepfast.wire.opcodes import OpCode
+from keepfast.wire.records import Int, Long, UnsignedLong, exact_codec_of
+from keepfast.wire.zxid import SessionId, Zxid
+
+DIGEST_VERSION: Final = 2
+
+
+class FileHeader(NamedTuple):
+    """The first 16 bytes of a log or snapshot."""
+
+    magic: Int
+    version: Int
+    dbid: Long
+
+
+class TxnHeader(NamedTuple):
+    """Who asked for a txn, which it is, when the leader made it, and what it does."""
+
+    session_id: SessionId
+    cxid: Int
+    zxid: Zxid
+    time_ms: Long
+    type: Int
+
+
+class TxnDigest(NamedTuple):
+    """The digest of the tree once the txn is applied."""
+
+    version: Int
+    tree_digest: UnsignedLong
+
+
+class CreateTxnV0(NamedTuple):
+    """A create as 3.3 logged it; the parent's cversion becomes one more than it is."""
+
+    path: str
+    data: bytes | None
+    # The format allows null; only an old server that skips all ACL checks could log it.
+    acl: AclList | None
+    ephemeral: bool
+
+
+class CreateTxn(NamedTuple):
+    path: str
+    data: bytes | None
+    acl: AclList | None
+    ephemeral: bool
+    # The parent's persisted cversion after this create.
+    parent_cversion: Int
+
+
+class CreateTTLTxn(NamedTuple):
+    path: str
+    data: bytes | None
+    acl: AclList | None
+    parent_cversion: Int
+    ttl: Long
+
+
+class CreateContainerTxn(NamedTuple):
+    path: str
+    data: bytes | None
+    acl: AclList | None
+    parent_cversion: Int
+
+
+class DeleteTxn(NamedTuple):
+    path: str
+
+
+class SetDataTxn(NamedTuple):
+    """`version` is the resulting one."""
+
+    path: str
+    data: bytes | None
+    version: Int
+
+
+class CheckVersionTxn(NamedTuple):
+    """Only inside a multi; `version` is one more than the znode's, and replay does not use it."""
+
+    path: str
+    version: Int
+
+
+class SetACLTxn(NamedTuple):
+    """`version` is the resulting aversion."""
+
+    path: str
+    acl: AclList | None
+    version: Int
+
+
+class SetMaxChildrenTxn(NamedTuple):
+    """Declared by ZooKeeper, written by no version of it."""
+
+    path: str
+    max: Int
+
+
+class CreateSessionTxn(NamedTuple):
+    timeout_ms: Int
+
+
+class CloseSessionTxn(NamedTuple):
+    """The ephemerals that go with the session.
+
+    Before 3.6 a closeSession had no body at all: None in a LogEntry.
+    """
+
+    paths: tuple[str, ...] | None
+
+
+class ErrorTxn(NamedTuple):
+    """A write that failed. It changes nothing, but its zxid is used up."""
+
+    err: Int
+
+
+class SubTxn(NamedTuple):
+    """One operation of a multi; `data` is the encoded body of its type."""
+
+    type: Int
+    data: bytes | None
+
+
+class MultiTxn(NamedTuple):
+    """If any operation is an ErrorTxn the whole multi failed, and nothing is applied."""
+
+    txns: tuple[SubTxn, ...] | None
+
+
+TxnBody = (
+    CreateTxn
+    | CreateTxnV0
+    | CreateTTLTxn
+    | CreateContainerTxn
+    | DeleteTxn
+    | SetDataTxn
+    | CheckVersionTxn
+    | SetACLTxn
+    | CreateSessionTxn
+    | CloseSessionTxn
+    | ErrorTxn
+    | MultiTxn
+)
+
+
+class LogEntry(NamedTuple):
+    """One txn as it is proposed and logged."""
+
+    header: TxnHeader
+    # None: a closeSession without the list of its ephemerals.
+    body: TxnBody | None
+    digest: TxnDigest | None = None
+    # Bytes behind the last field that is known.
+    trailing: bytes = b""
+
+
+# Types that stand alone in a log, and those that stand inside a multi.
+_ENTRY_BODIES: Final[dict[int, type[TxnBody]]] = {
+    OpCode.CREATE: CreateTxn,
+    OpCode.CREATE2: CreateTxn,
+    OpCode.CREATE_TTL: CreateTTLTxn,
+    OpCode.CREATE_CONTAINER: CreateContainerTxn,
+    OpCode.DELETE: DeleteTxn,
+    OpCode.DELETE_CONTAINER: DeleteTxn,
+    OpCode.SET_DATA: SetDataTxn,
+    OpCode.RECONFIG: SetDataTxn,
+    OpCode.SET_ACL: SetACLTxn,
+    OpCode.CREATE_SESSION: CreateSessionTxn,
+    OpCode.CLOSE_SESSION: CloseSessionTxn,
+    OpCode.ERROR: ErrorTxn,
+    OpCode.MULTI: MultiTxn,
+}
+_SUB_BODIES: Final[dict[int, type[TxnBody]]] = {
+    OpCode.CREATE: CreateTxn,
+    OpCode.CREATE2: CreateTxn,
+    OpCode.CREATE_TTL: CreateTTLTxn,
+    OpCode.CREATE_CONTAINER: CreateContainerTxn,
+    OpCode.DELETE: DeleteTxn,
+    OpCode.DELETE_CONTAINER: DeleteTxn,
+    OpCode.SET_DATA: SetDataTxn,
+    OpCode.CHECK: CheckVersionTxn,
+    OpCode.ERROR: ErrorTxn,
+}
+
+_HEADER: Final = Struct(">qiqqi")
+_DIGEST: Final = Struct(">iQ")
+_HEADER_SIZE: Final = 32
+_DIGEST_SIZE: Final = 12
+_ERROR_SIZE: Final = 4
+# An operation of a failed multi that did not fail itself.
+_NOT_TO_BLAME: Final = ErrorTxn(0)
+
+_DIGEST_START: Final = DIGEST_VERSION.to_bytes(4, "big")
+
+_V0: Final = exact_codec_of(CreateTxnV0)
+_CREATE: Final = exact_codec_of(CreateTxn)
+_CLOSE_SESSION: Final = exact_codec_of(CloseSessionTxn)
+
+_Unpack = Callable[[bytes, int, int, int], tuple[Any, int]]
+_ENTRY_UNPACK: Final[dict[int, _Unpack]] = {
+    int(op): exact_codec_of(body).unpack for op, body in _ENTRY_BODIES.items()
+}
+_SUB_CODECS: Final = {int(op): exact_codec_of(body) for op, body in _SUB_BODIES.items()}
+_ENCODE: Final[dict[type[Any], Callable[[Any], bytes]]] = {
+    body: exact_codec_of(body).encode
+    for body in {*_ENTRY_BODIES.values(), *_SUB_BODIES.values(), CreateTxnV0}
+}
+# A closeSession without a list.
+_ENCODE[type(None)] = lambda _: b""
+# Bound once: on the hot path each look-up of an attribute shows.
+_pack_header = _HEADER.pack
+_pack_digest = _DIGEST.pack
+_unpack_header = _HEADER.unpack_from
+_unpack_digest = _DIGEST.unpack_from
+_new_tuple: Final[Callable[[type[Any], Any], Any]] = tuple.__new__
+
+
+def _unpack_create(data: bytes, pos: int, end: int, limit: int) -> tuple[Any, int]:
+    try:
+        return _CREATE.unpack(data, pos, end, limit)
+    except MalformedRecord as error:
+        try:
+            body, stop = _V0.unpack(data, pos, end, limit)
+        except MalformedRecord:
+            raise error from None
+        if end - stop >= 4:
+            raise
+        return body, stop
+
+
+def _unpack_close_session(data: bytes, pos: int, end: int, limit: int) -> tuple[Any, int]:
+    if pos == end or (end - pos == _DIGEST_SIZE and data.startswith(_DIGEST_START, pos)):
+        return None, pos
+    return _CLOSE_SESSION.unpack(data, pos, end, limit)
+
+
+_ENTRY_UNPACK[OpCode.CREATE] = _unpack_create
+_ENTRY_UNPACK[OpCode.CLOSE_SESSION] = _unpack_close_session
+
+
+def decode_header(data: bytes) -> TxnHeader:
+    """The header of an entry, without a look at the rest."""
+    if len(data) < _HEADER_SIZE:
+        raise ends_early("TxnHeader", _HEADER_SIZE, 0, len(data))
+    header: TxnHeader = _new_tuple(TxnHeader, _unpack_header(data))
+    return header
+
+
+def decode_entry(data: bytes, base_offset: int = 0) -> LogEntry:
+    """The txn that `data` holds, from its first byte to its last.
+
+    `encode_entry` gives back exactly `data`. Raises MalformedRecord, with an offset that counts
+    from `base_offset` (where `data` starts in its file). Fields are limited by the length of
+    `data` alone: whoever read that many bytes has checked it against the limit in force.
+    """
+    try:
+        end = len(data)
+        if end < _HEADER_SIZE:
+            raise ends_early("TxnHeader", _HEADER_SIZE, 0, end)
+        header = _new_tuple(TxnHeader, _unpack_header(data))
+        unpack_body = _ENTRY_UNPACK.get(header[4])
+        if unpack_body is None:
+            raise MalformedRecord(f"unknown txn type {header[4]}", _HEADER_SIZE - 4)
+        body, pos = unpack_body(data, _HEADER_SIZE, end, end)
+    except MalformedRecord as error:
+        if base_offset == 0:
+            raise
+        raise MalformedRecord(error.reason, error.offset + base_offset) from None
+    digest = None
+    if end - pos >= _DIGEST_SIZE:
+        digest = _new_tuple(TxnDigest, _unpack_digest(data, pos))
+        pos += _DIGEST_SIZE
+    entry: LogEntry = _new_tuple(LogEntry, (header, body, digest, data[pos:]))
+    return entry
+
+
+def encode_entry(entry: LogEntry) -> bytes:
+    """The bytes of a txn, for a proposal or a log.
+
+    An entry that `decode_entry` would read as something else is our own bug, and is refused before
+    it can reach a disk: InvariantViolation.
+    """
+    header, body, digest, trailing = entry
+    body_class = type(body)
+    if body_class is not _ENTRY_BODIES.get(header.type) or trailing or digest is None:
+        _check_encodable(entry)
+    try:
+        start = _pack_header(*header) + _ENCODE[body_class](body)
+        return start + (b"" if digest is None else _pack_digest(*digest)) + trailing
+    except struct.error as error:
+        raise InvariantViolation(f"{entry} cannot be encoded: {error}") from error
+
+
+def _check_encodable(entry: LogEntry) -> None:
+    """Refuse an entry that would be read back as another one."""
+    header, body, digest, trailing = entry
+    zxid = f"txn {header.zxid:#x}"
+    if digest is None and len(trailing) >= _DIGEST_SIZE:
+        raise InvariantViolation(f"{zxid}: trailing bytes would be read as a digest")
+    if body is None:
+        if header.type != OpCode.CLOSE_SESSION:
+            raise InvariantViolation(f"{zxid}: type {header.type} needs a body")
+        if trailing or (digest is not None and digest.version != DIGEST_VERSION):
+            raise InvariantViolation(f"{zxid}: the rest would be read as a list of paths")
+    elif isinstance(body, CreateTxnV0):
+        if header.type != OpCode.CREATE:
+            raise InvariantViolation(f"{zxid}: type {header.type} with a {type(body).__name__}")
+        if digest is not None or len(trailing) >= 4:
+            raise InvariantViolation(f"{zxid}: the rest would be read as parentCVersion")
+    elif type(body) is not _ENTRY_BODIES.get(header.type):
+        raise InvariantViolation(f"{zxid}: type {header.type} with a {type(body).__name__}")
+    elif body == CloseSessionTxn(("", "")) and digest is None and not trailing:
+        raise InvariantViolation(f"{zxid}: two empty paths would be read as a digest")
+
+
+def decode_txn_body(type_: int, data: bytes | None) -> TxnBody:
+    """The body of one operation of a multi.
+
+    Bytes behind it are refused: other than in a LogEntry there would be no trace of them.
+
+    An error with the body of another operation is ErrorTxn(0). Apache servers log these, see
+    `canonical_entry`.
+    """
+    codec = _SUB_CODECS.get(type_)
+    if codec is None:
+        raise MalformedRecord(f"txn type {type_} inside a multi", 0)
+    if data is None:
+        raise MalformedRecord(f"no body for txn type {type_} inside a multi", 0)
+    if type_ == OpCode.ERROR and len(data) != _ERROR_SIZE:
+        _check_any_body(data)
+        return _NOT_TO_BLAME
+    body: TxnBody = codec.decode_all(data, max_field=len(data))
+    return body
+
+
+def _check_any_body(data: bytes) -> None:
+    for type_, codec in _SUB_CODECS.items():
+        if type_ != OpCode.ERROR:
+            try:
+                codec.decode_all(data, max_field=len(data))
+            except MalformedRecord:
+                continue
+            return
+    raise MalformedRecord("an error inside a multi whose body is of no known kind", 0)
+
+
+def has_failed(body: MultiTxn) -> bool:
+    """Whether a multi failed: it is in the log, but nothing of it is applied."""
+    return any(sub.type == OpCode.ERROR for sub in body.txns or ())
+
+
+def canonical_entry(entry: LogEntry) -> LogEntry:
+    """The same entry for all servers that agree, also where Apache's own logs differ.
+
+    Of a failed multi, the operations before the one that failed are proposed with their real type
+    and body. When Apache's DataTree applies the multi it overwrites their type with -1 (error) and
+    leaves the body, in the very object that is encoded again later: a learner that gets the multi
+    by DIFF logs the second form, and so may the leader itself if it applies before it logs. So
+    healthy servers of one ensemble hold either form under one zxid. Here all operations but the
+    failed ones become ErrorTxn(0), which is what a client is told about them.
+    """
+    body = entry.body
+    if not isinstance(body, MultiTxn) or body.txns is None or not has_failed(body):
+        return entry
+    is_error = [
+        sub.type == OpCode.ERROR and sub.data is not None and len(sub.data) == _ERROR_SIZE
+        for sub in body.txns
+    ]
+    not_to_blame = SubTxn(OpCode.ERROR, encode_txn_body(_NOT_TO_BLAME))
+    subs = tuple(sub if is_error[index] else not_to_blame for index, sub in enumerate(body.txns))
+    return entry._replace(body=MultiTxn(subs))
+
+
+def encode_txn_body(body: TxnBody) -> bytes:
+    """The bytes of a body alone, as a multi holds them."""
+    return _ENCODE[type(body)](body)
