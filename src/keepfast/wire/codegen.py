@@ -308,6 +308,8 @@ class _UnpackWriter:
         if is_nullable:
             source.add("if _n == -1:", f"    {name} = None", "else:")
             source.depth += 1
+        elif isinstance(kind, Text) and kind.null_is_empty and not self.is_exact:
+            source.add("if _n == -1: _n = 0")
         source.add("_stop = _pos + _n")
         source.add("if _n < 0 or _n > _limit or _stop > _end:")
         source.add(f"    raise _bad_length({what!r}, _n, _start, _end, _limit)")

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from keepfast.wire.opcodes import Perms
-from keepfast.wire.records import Int, Long
+from keepfast.wire.records import Int, Long, LooseText
 
 
 class Id(NamedTuple):
-    """Who: a scheme (`world`, `digest`, `ip`, …) and a name inside it."""
+    """Who: a scheme (`world`, `digest`, `ip`, …) and a name inside it.
+
+    kazoo sends the empty name of `auth` as null; a log never holds null here.
+    """
 
     scheme: str
-    id: str
+    id: LooseText
 
 
 class ACL(NamedTuple):

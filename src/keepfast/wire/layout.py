@@ -40,7 +40,9 @@ UnsignedLong = Annotated[int, Fixed("Q")]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A ustring."""
+    """A ustring. `null_is_empty`: a lenient reader takes null for the empty string."""
+
+    null_is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,9 @@ class Vector:
 
     element: Text | Nested
 
+
+# Some clients send an empty string as null where Java takes both.
+LooseText = Annotated[str, Text(null_is_empty=True)]
 
 Kind = Fixed | Text | Buffer | Nested | Vector
 
@@ -114,6 +119,8 @@ def _field(what: str, name: str, hint: Any) -> Field:
     is_at_end = False
     if typing.get_origin(hint) is Annotated:
         hint, marks = typing.get_args(hint)[0], typing.get_args(hint)[1:]
+        if Text(null_is_empty=True) in marks:
+            return Field(name, Text(null_is_empty=True))
         is_at_end = AT_END in marks
         if not is_at_end:
             return Field(name, _only_fixed(what, marks))

@@ -10,6 +10,7 @@
     a NewType of int                 long (Zxid, SessionId, ServerId)
     bool                             1 byte
     str, bytes                       ustring, buffer
+    LooseText                        ustring; a lenient reader takes null for the empty string
     another NamedTuple               its fields, one after another
     tuple[X, ...]                    vector of X: of strings or of records
     X | None                         null for ustring, buffer and vector
@@ -35,7 +36,7 @@ from typing import Any, Generic, TypeVar
 from keepfast.wire.codegen import encode_source, unpack_source
 from keepfast.wire.errors import MalformedRecord
 from keepfast.wire.jute import DEFAULT_MAX_FIELD, Reader
-from keepfast.wire.layout import AT_END, Byte, Int, Long, UnsignedLong, layout_of
+from keepfast.wire.layout import AT_END, Byte, Int, Long, LooseText, UnsignedLong, layout_of
 
 __all__ = [
     "AT_END",
@@ -43,6 +44,7 @@ __all__ = [
     "Codec",
     "Int",
     "Long",
+    "LooseText",
     "UnsignedLong",
     "codec_of",
     "decode",
