@@ -6,6 +6,7 @@ checkers have to find. tests/data/cases/README.md describes them. Tests that wri
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import dataclass
@@ -67,3 +68,11 @@ def case_names(prefix: str = "") -> list[str]:
         for path in CASES_DIR.glob("*/truth.json")
         if path.parent.name.startswith(prefix)
     )
+
+
+def as_truth_writes(data: bytes | None) -> str:
+    """The data of a znode as truth.json has it; see `Case.values`."""
+    text = (data or b"").decode("latin-1")
+    if text.isascii() and len(text) <= 64 and (text.isprintable() or not text):
+        return text
+    return f"sha256:{hashlib.sha256(text.encode('latin-1')).hexdigest()[:16]}/{len(text)}"

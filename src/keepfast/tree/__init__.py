@@ -1,0 +1,108 @@
+"""The znode state machine: txns are prepared from requests and applied to a tree.
+
+What may live here: znodes, their ACLs, sessions, quotas and digests, and what a txn does to them.
+What may not: how a txn is stored, sent or agreed on; time, randomness and disk are
+arguments. Other packages import from here, not from the modules.
+"""
+
+from keepfast.tree.acl import OPEN_KEY, AclTable
+from keepfast.tree.builder import TreeBuilder
+from keepfast.tree.digest import (
+    DIGEST_VERSION,
+    acl_weight,
+    counted_crc,
+    node_crc,
+    session_digest,
+)
+from keepfast.tree.errors import ReplayConflict, TreeError
+from keepfast.tree.frozen import FrozenTree, encode_node
+from keepfast.tree.node import (
+    CONTAINER_OWNER,
+    MAX_TTL_MS,
+    NEW_STAT,
+    STAT_SIZE,
+    Kind,
+    Node,
+    cversion_of,
+    kind_of,
+    kind_of_owner,
+    mtime_of,
+    mzxid_of,
+    owner_of,
+    persisted,
+    pzxid_of,
+    ttl_of,
+    ttl_owner,
+    wire_stat,
+    with_owner,
+)
+from keepfast.tree.outcome import Change, ChangeKind, OpResult, Outcome
+from keepfast.tree.paths import (
+    CONFIG,
+    QUOTA,
+    ROOT,
+    SPECIAL_PATHS,
+    ZOOKEEPER,
+    name_of,
+    parent_of,
+    path_problem,
+)
+from keepfast.tree.permissions import DEFAULT_SCHEMES, fixed_acl, is_allowed
+from keepfast.tree.prepare import Caller, PrepareOptions, Preparer
+from keepfast.tree.tree import Tree
+from keepfast.tree.watches import Alert, WatchKind, WatchTable
+
+__all__ = [
+    "CONFIG",
+    "CONTAINER_OWNER",
+    "DEFAULT_SCHEMES",
+    "DIGEST_VERSION",
+    "MAX_TTL_MS",
+    "NEW_STAT",
+    "OPEN_KEY",
+    "QUOTA",
+    "ROOT",
+    "SPECIAL_PATHS",
+    "STAT_SIZE",
+    "ZOOKEEPER",
+    "AclTable",
+    "Alert",
+    "Caller",
+    "Change",
+    "ChangeKind",
+    "FrozenTree",
+    "Kind",
+    "Node",
+    "OpResult",
+    "Outcome",
+    "PrepareOptions",
+    "Preparer",
+    "ReplayConflict",
+    "Tree",
+    "TreeBuilder",
+    "TreeError",
+    "WatchKind",
+    "WatchTable",
+    "acl_weight",
+    "counted_crc",
+    "cversion_of",
+    "encode_node",
+    "fixed_acl",
+    "is_allowed",
+    "kind_of",
+    "kind_of_owner",
+    "mtime_of",
+    "mzxid_of",
+    "name_of",
+    "node_crc",
+    "owner_of",
+    "parent_of",
+    "path_problem",
+    "persisted",
+    "pzxid_of",
+    "session_digest",
+    "ttl_of",
+    "ttl_owner",
+    "wire_stat",
+    "with_owner",
+]

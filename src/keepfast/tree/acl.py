@@ -1,0 +1,124 @@
+"""ACL lists, each stored once and counted.
+
+A znode holds a number. -1 is the open ACL without an entry in the table, which only the
+built-in znodes and txns with a null list have; a list that a client sent has an entry of its own,
+even if it is the open one. The numbers are local to a server: they are no part of its state.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from keepfast.tree.digest import acl_weight
+from keepfast.tree.errors import TreeError
+from keepfast.wire import ACL, ANYONE, OPEN_ACL, AclList, Perms
+
+OPEN_KEY: Final = -1
+
+# In place of a list that is not known yet: it allows nothing to anyone.
+_UNKNOWN: Final[AclList] = (ACL(0, ANYONE),)
+
+
+def world_perms(acl: AclList) -> int:
+    """The bits of a list that every connection has; all of them if the list is empty."""
+    if not acl:
+        return int(Perms.ALL)
+    perms = 0
+    for entry in acl:
+        if entry.id == ANYONE:
+            perms |= entry.perms
+    return perms
+
+
+class AclTable:
+    """Key <-> list, with the number of znodes that use each. Entries vanish with their last use.
+
+    `lists`, `weights` and `world_perms` are for reading; they always hold OPEN_KEY too.
+    """
+
+    __slots__ = ("_keys", "_last_key", "_unknown", "_uses", "lists", "weights", "world_perms")
+
+    def __init__(self) -> None:
+        self.lists: dict[int, AclList] = {OPEN_KEY: OPEN_ACL}
+        self.weights: dict[int, int] = {OPEN_KEY: acl_weight(OPEN_ACL)}
+        # What everybody may do, so that most checks of a permission are one look-up.
+        self.world_perms: dict[int, int] = {OPEN_KEY: world_perms(OPEN_ACL)}
+        self._keys: dict[AclList, int] = {}
+        self._uses: dict[int, int] = {}
+        self._unknown: set[int] = set()
+        self._last_key = 0
+
+    def __len__(self) -> int:
+        return len(self._uses)
+
+    def acquire(self, acl: AclList | None) -> int:
+        """The key of a list for one more znode."""
+        if acl is None:
+            return OPEN_KEY
+        key = self._keys.get(acl)
+        if key is None:
+            key = self._last_key + 1
+            self._enter(key, acl)
+            self._uses[key] = 0
+        self._uses[key] += 1
+        return key
+
+    def acquire_key(self, key: int, count: int = 1) -> None:
+        """Count more uses of an entry that is there."""
+        if key != OPEN_KEY:
+            self._uses[key] += count
+
+    def release(self, key: int) -> None:
+        """One znode less uses this entry."""
+        if key == OPEN_KEY:
+            return
+        self._uses[key] -= 1
+        if not self._uses[key]:
+            self._drop(key)
+
+    def load(self, key: int, acl: AclList) -> None:
+        """Enter a list under a given key, not used by any znode yet."""
+        if key == OPEN_KEY or key in self.lists:
+            raise TreeError(f"ACL {key} is there twice")
+        self._enter(key, acl)
+        self._uses[key] = 0
+
+    def load_unknown(self, key: int) -> None:
+        """Enter a key whose list is not known yet."""
+        self.load(key, _UNKNOWN)
+        # Nobody may get this key for the list that stands in for the unknown one.
+        del self._keys[_UNKNOWN]
+        self._unknown.add(key)
+
+    @property
+    def unknown_keys(self) -> frozenset[int]:
+        """Keys in use whose list is not known. A tree that has one must not be served."""
+        return frozenset(self._unknown)
+
+    def drop_unused(self) -> None:
+        """Forget the entries that no znode uses."""
+        for key in [key for key, uses in self._uses.items() if not uses]:
+            self._drop(key)
+
+    def entries(self) -> dict[int, AclList]:
+        """A copy of the table as a snapshot stores it: without OPEN_KEY."""
+        entries = dict(self.lists)
+        del entries[OPEN_KEY]
+        return entries
+
+    def _enter(self, key: int, acl: AclList) -> None:
+        self.lists[key] = acl
+        self.weights[key] = acl_weight(acl)
+        self.world_perms[key] = world_perms(acl)
+        self._keys[acl] = key
+        self._last_key = max(self._last_key, key)
+
+    def _drop(self, key: int) -> None:
+        acl = self.lists.pop(key)
+        del self.weights[key]
+        del self.world_perms[key]
+        del self._uses[key]
+        self._unknown.discard(key)
+        # Two keys can hold one list after a load; the list then leads to the one loaded last.
+        if self._keys.get(acl) == key:
+            del self._keys[acl]

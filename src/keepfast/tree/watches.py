@@ -1,0 +1,160 @@
+"""Watches: who is told of which change.
+
+    kind         set by                     told of                                      goes
+    data         getData, exists            created, deleted, data changed: this znode   when told
+    child        getChildren                deleted: this znode; children changed        when told
+    persistent   addWatch, mode 0           both of the above                            on removal
+    recursive    addWatch, mode 1           created, deleted, data changed: this znode   on removal
+                                            and everything below it; never children changed
+
+A watcher is told of one change once, whatever watches of its own the change meets. Watchers belong
+to connections; a table never outlives the server that it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from keepfast.tree.outcome import Change, ChangeKind
+from keepfast.tree.paths import ROOT
+from keepfast.wire import AclList, EventType
+
+W = TypeVar("W")
+
+_CREATED: Final = ChangeKind.CREATED
+_DELETED: Final = ChangeKind.DELETED
+_DATA: Final = ChangeKind.DATA
+
+
+class WatchKind(IntEnum):
+    """What kind of watch; an index into the tables."""
+
+    DATA = 0
+    CHILD = 1
+    PERSISTENT = 2
+    RECURSIVE = 3
+
+
+class Alert(NamedTuple, Generic[W]):
+    """One event and those who are to be told of it, if the ACL lets them."""
+
+    type: int
+    path: str
+    acl: AclList
+    watchers: set[W]
+
+
+class WatchTable(Generic[W]):
+    """All watches of one server."""
+
+    __slots__ = ("_by_watcher", "_tables", "count")
+
+    def __init__(self) -> None:
+        self._tables: tuple[dict[str, set[W]], ...] = ({}, {}, {}, {})
+        self._by_watcher: dict[W, tuple[set[str], ...]] = {}
+        self.count = 0
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def add(self, kind: WatchKind, path: str, watcher: W) -> None:
+        """Set a watch; setting it again changes nothing."""
+        table = self._tables[kind]
+        watchers = table.get(path)
+        if watchers is None:
+            watchers = table[path] = set()
+        elif watcher in watchers:
+            return
+        watchers.add(watcher)
+        paths = self._by_watcher.get(watcher)
+        if paths is None:
+            paths = self._by_watcher[watcher] = (set(), set(), set(), set())
+        paths[kind].add(path)
+        self.count += 1
+
+    def remove(self, kind: WatchKind, path: str, watcher: W) -> bool:
+        """Take a watch away; False if it was not set."""
+        table = self._tables[kind]
+        watchers = table.get(path)
+        if watchers is None or watcher not in watchers:
+            return False
+        watchers.discard(watcher)
+        if not watchers:
+            del table[path]
+        self._by_watcher[watcher][kind].discard(path)
+        self.count -= 1
+        return True
+
+    def has(self, kind: WatchKind, path: str, watcher: W) -> bool:
+        """Whether the watch is set."""
+        return watcher in self._tables[kind].get(path, ())
+
+    def drop(self, watcher: W) -> None:
+        """Forget everything that a watcher watches: its connection is gone."""
+        paths = self._by_watcher.pop(watcher, None)
+        if paths is None:
+            return
+        for table, watched in zip(self._tables, paths, strict=True):
+            for path in watched:
+                watchers = table[path]
+                watchers.discard(watcher)
+                if not watchers:
+                    del table[path]
+            self.count -= len(watched)
+
+    def trigger(self, change: Change) -> list[Alert[W]]:
+        """The events of one change, in the order in which they are sent: znode, then parent."""
+        kind, path = change.kind, change.path
+        alerts: list[Alert[W]] = []
+        if kind is _DATA or kind is _CREATED or kind is _DELETED:
+            watchers = self._taken(WatchKind.DATA, path)
+            if kind is _DELETED:
+                watchers |= self._taken(WatchKind.CHILD, path)
+            watchers |= self._tables[WatchKind.PERSISTENT].get(path, set())
+            if self._tables[WatchKind.RECURSIVE]:
+                watchers |= self._recursive(path)
+            if watchers:
+                alerts.append(Alert(int(kind), path, change.acl, watchers))
+        if change.parent_acl is not None:
+            parent = path[: path.rfind("/")] or ROOT
+            watchers = self._taken(WatchKind.CHILD, parent)
+            watchers |= self._tables[WatchKind.PERSISTENT].get(parent, set())
+            if watchers:
+                event = EventType.NODE_CHILDREN_CHANGED.value
+                alerts.append(Alert(event, parent, change.parent_acl, watchers))
+        return alerts
+
+    def _taken(self, kind: WatchKind, path: str) -> set[W]:
+        """The watchers of a path, whose watches this uses up."""
+        watchers = self._tables[kind].pop(path, None)
+        if watchers is None:
+            return set()
+        for watcher in watchers:
+            self._by_watcher[watcher][kind].discard(path)
+        self.count -= len(watchers)
+        return watchers
+
+    def _recursive(self, path: str) -> set[W]:
+        table = self._tables[WatchKind.RECURSIVE]
+        found: set[W] = set()
+        while True:
+            found |= table.get(path, set())
+            if path == ROOT:
+                return found
+            path = path[: path.rfind("/")] or ROOT
+
+    # -- for reports -----------------------------------------------------------------------------
+
+    def watched_paths(self) -> dict[str, set[W]]:
+        """Path -> watchers, for watches on data: what Apache reports as watches."""
+        paths: dict[str, set[W]] = {}
+        for kind in (WatchKind.DATA, WatchKind.PERSISTENT, WatchKind.RECURSIVE):
+            for path, watchers in self._tables[kind].items():
+                paths.setdefault(path, set()).update(watchers)
+        return paths
+
+    def watchers(self) -> Iterator[tuple[W, tuple[set[str], ...]]]:
+        """Each watcher with the paths it watches, by kind."""
+        return iter(self._by_watcher.items())
