@@ -378,7 +378,7 @@ def test_multi__operations_see_each_other() -> None:
         (
             MultiOp(OpCode.CREATE, CreateRequest("/m", b"", OPEN_ACL, 0)),
             MultiOp(OpCode.CREATE2, CreateRequest("/m/", b"", OPEN_ACL, 2)),
-            MultiOp(OpCode.CREATE, CreateRequest("/m/c", b"", OPEN_ACL, 4)),
+            MultiOp(OpCode.CREATE_CONTAINER, CreateRequest("/m/c", b"", OPEN_ACL, 4)),
             MultiOp(OpCode.SET_DATA, SetDataRequest("/m", b"1", 0)),
             MultiOp(OpCode.CHECK, CheckVersionRequest("/m", 1)),
             MultiOp(OpCode.DELETE, DeleteRequest("/m/c", 0)),

@@ -6,8 +6,8 @@ request is checked against the tree as it will be once all txns before it are ap
 The checks come in Apache's order, so that a request with several faults gets the same error.
 
 Where Apache lets a request through that harms it later, we do not:
-  * create and create2 with the container flag make a persistent znode, as they do in Apache, but the
-    digest is that of the znode (Apache logs one that no server has);
+  * create and create2 with the container flag make a persistent znode, as they do in Apache, but
+    the digest is that of the znode (Apache logs one that no server has);
   * createTTL needs a TTL flag, createContainer the container flag (-8).
 """
 
