@@ -1,0 +1,1 @@
+"""The real world around a replica: sockets, clocks, files, configuration, operations."""

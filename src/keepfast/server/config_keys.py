@@ -1,0 +1,283 @@
+"""The catalogue of keys: which are known, by which names, and which of them mean nothing here.
+
+Four kinds of key:
+
+- settings, declared in the groups of `ServerConfig`, and families of keys such as `server.N`;
+- keys without a meaning here: about Java, or about how Apache is built. They are accepted;
+- keys that are not supported, and would change what is safe or right if they were passed over in
+  silence. They are refused, except with the value that asks for nothing;
+- everything else is unknown: a warning names the nearest known key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Final, NamedTuple
+
+from keepfast.server.config_ensemble import GROUP_PREFIX, SERVER_PREFIX, WEIGHT_PREFIX
+from keepfast.server.config_security import AUTH_PROVIDER_PREFIX, SUPER_USER_KEY
+from keepfast.server.config_server import ServerConfig, group_settings
+from keepfast.server.config_settings import Scope, Setting
+
+PROPERTY_PREFIX: Final = "zookeeper."
+OWN_PREFIX: Final = "keepfast."
+VARIABLE_PREFIX: Final = "KEEPFAST_"
+ACCEPT_UNSAFE_KEY: Final = "keepfast.acceptUnsafe"
+
+# Every setting by its full key, as zoo.cfg has it.
+SETTINGS: Final[dict[str, Setting]] = {
+    key: declared for _, _, key, declared in group_settings(ServerConfig())
+}
+ALIASES: Final[dict[str, str]] = {
+    alias: key for key, declared in SETTINGS.items() for alias in declared.aliases
+}
+# Settings that Apache reads under their bare name alone, and those it reads under both.
+PROPERTY_ONLY: Final = frozenset(
+    key for key, declared in SETTINGS.items() if declared.scope is Scope.PROPERTY
+)
+ALSO_BARE: Final = frozenset(
+    (
+        *(key for key, declared in SETTINGS.items() if declared.scope is Scope.BOTH),
+        *("learner.asyncSending", "learner.closeSocketAsync", "leader.closeSocketAsync"),
+    )
+)
+FAMILIES: Final = (
+    SERVER_PREFIX,
+    GROUP_PREFIX,
+    WEIGHT_PREFIX,
+    AUTH_PROVIDER_PREFIX,
+    f"{SUPER_USER_KEY}.",
+)
+# Known keys that are neither settings nor of a family.
+SINGLE_KEYS: Final = frozenset((SUPER_USER_KEY, ACCEPT_UNSAFE_KEY))
+
+_ONE_LOOP: Final = "one event loop does this work here"
+_BUILT_OTHERWISE: Final = "this part is built in another way here"
+_JAVA_LOGGING: Final = "Java's logging is not used here"
+_KERBEROS: Final = "Kerberos is not supported"
+_CLIENT_SIDE: Final = "it is a setting of Java clients"
+_PATH_STATISTICS: Final = "Apache's statistics of paths are not kept here"
+
+# Keys that are accepted and do nothing, and why.
+WITHOUT_MEANING: Final[dict[str, str]] = {
+    key: reason
+    for reason, keys in (
+        (
+            _ONE_LOOP,
+            """
+            quorum.cnxn.threads.size commitProcessor.numWorkerThreads
+            commitProcessor.maxReadBatchSize commitProcessor.maxCommitBatchSize
+            commitProcessor.shutdownTimeout nio.numSelectorThreads nio.numWorkerThreads
+            nio.shutdownTimeout nio.directBufferBytes request_throttler.shutdownTimeout
+            learner.asyncSending learner.closeSocketAsync leader.closeSocketAsync
+            metricsProvider.numWorkerThreads metricsProvider.maxQueueSize
+            metricsProvider.workerShutdownTimeoutMs
+            """,
+        ),
+        (
+            "there is no Java virtual machine here",
+            """
+            jvm.pause.monitor jvm.pause.info-threshold.ms jvm.pause.warn-threshold.ms
+            jvm.pause.sleep.time.ms metricsProvider.exportJvmInfo jmx.log4j.disable
+            jmx.log4j.mbean
+            """,
+        ),
+        (
+            _BUILT_OTHERWISE,
+            """
+            serverCnxnFactory watchManagerName watcherCleanThreadsNum watcherCleanThreshold
+            watcherCleanIntervalInSeconds maxInProcessingDeadWatchers bitHashCacheSize
+            maxResponseCacheSize maxGetChildrenResponseCacheSize intBufferStartingSizeBytes
+            netty.advancedFlowControl.enabled admin.httpVersion audit.impl.class
+            netty.server.earlyDropSecureConnectionHandshakes leader.ackLoggingFrequency
+            follower.skipLearnerRequestToNextProcessor leaderConnectDelayDuringRetryMs
+            forward_learner_requests_to_commit_processor_disabled observerMaster.sizeLimit
+            forceSnapshotSync messageTracker.BufferSize messageTracker.Enabled ssl.sslProvider
+            ssl.quorum.sslProvider controllerPort
+            """,
+        ),
+        (
+            _JAVA_LOGGING,
+            """
+            log.dir log.file log.threshold log.maxfilesize log.maxbackupindex root.logger
+            console.threshold tracelog.dir tracelog.file auditlog.file auditlog.threshold
+            """,
+        ),
+        (
+            _KERBEROS,
+            """
+            kerberos.removeHostFromPrincipal kerberos.removeRealmFromPrincipal
+            kerberos.canonicalizeHostNames kerberos.minReLoginTimeMs kinit security.auth_to_local
+            requireKerberosConfig
+            """,
+        ),
+        (
+            _CLIENT_SIDE,
+            """
+            client.secure clientCnxnSocket sasl.client sasl.clientconfig sasl.client.username
+            sasl.client.canonicalize.hostname server.principal server.realm request.timeout
+            disableAutoWatchReset
+            """,
+        ),
+        (
+            _PATH_STATISTICS,
+            """
+            pathStats.enabled pathStats.sampleRate pathStats.topPathMax pathStats.maxDepth
+            pathStats.slotDuration pathStats.slotCapacity pathStats.initialDelay pathStats.delay
+            """,
+        ),
+    )
+    for key in keys.split()
+}
+
+
+class Unsupported(NamedTuple):
+    """A key that is refused: why, and with which values it asks for nothing."""
+
+    reason: str
+    harmless: tuple[str, ...] = ("false",)
+
+
+_NO_REVOCATION: Final = Unsupported("revocation of certificates cannot be checked")
+_NO_SUPPLIER: Final = Unsupported("a Java class cannot supply the TLS context", ("",))
+
+UNSUPPORTED: Final[dict[str, Unsupported]] = {
+    "oraclePath": Unsupported("an ensemble of two that a file decides for may diverge", ()),
+    "emulate353TTLNodes": Unsupported("3.5.3's first encoding of TTL znodes is not supported"),
+    "test.allowDiscontinuousProposals": Unsupported("a hole in the history is never accepted"),
+    "testingonly.initialZxid": Unsupported("a history begins at its first txn", ()),
+    "ssl.crl": _NO_REVOCATION,
+    "ssl.ocsp": _NO_REVOCATION,
+    "ssl.quorum.crl": _NO_REVOCATION,
+    "ssl.quorum.ocsp": _NO_REVOCATION,
+    "ssl.context.supplier.class": _NO_SUPPLIER,
+    "ssl.quorum.context.supplier.class": _NO_SUPPLIER,
+    "ssl.authProvider": Unsupported("a Java class cannot check certificates", ("x509",)),
+    "letAnySaslUserDoX": Unsupported("it would lend one user's rights to all", ("",)),
+    "ensembleAuthName": Unsupported("the scheme ensemble is not supported", ("",)),
+    "IPAuthenticationProvider.usexforwardedfor": Unsupported(
+        "an address that the client itself may write is not trusted"
+    ),
+}
+
+# Names from Apache's manual that its server never reads, and the ones that it does read.
+MISNAMED: Final[dict[str, str]] = {
+    "connectionMaxTokens": "connection_throttle_tokens",
+    "connectionTokenFillTime": "connection_throttle_fill_time",
+    "connectionTokenFillCount": "connection_throttle_fill_count",
+    "connectionFreezeTime": "connection_throttle_freeze_time",
+    "connectionDropIncrease": "connection_throttle_drop_increase",
+    "connectionDropDecrease": "connection_throttle_drop_decrease",
+    "connectionDecreaseRatio": "connection_throttle_decrease_ratio",
+    "requestThrottleLimit": "request_throttle_max_requests",
+    "requestThrottleStallTime": "request_throttle_stall_time",
+    "requestThrottleDropStale": "request_throttle_drop_stale",
+    "requestStaleLatencyCheck": "request_stale_latency_check",
+    "requestStaleConnectionCheck": "request_stale_connection_check",
+    "throttledOpWaitTime": "throttled_op_wait_time",
+    "maxConcurrentSnapSyncs": "leader.maxConcurrentSnapSyncs",
+    "maxConcurrentDiffSyncs": "leader.maxConcurrentDiffSyncs",
+    "maxTimeToWaitForEpoch": "leader.maxTimeToWaitForEpoch",
+    "outstandingHandshake.limit": "netty.server.outstandingHandshake.limit",
+    "advancedFlowControlEnabled": "netty.advancedFlowControl.enabled",
+}
+
+# System properties of Java itself and of its logging libraries.
+_OF_JAVA: Final = (
+    *("java.", "javax.", "jdk.", "sun.", "com.sun.", "file.", "user.", "os.", "line.", "path."),
+    *("log4j", "logback", "slf4j", "org.slf4j", "http.", "https.", "networkaddress", "visualvm"),
+    *("io.netty", "org.eclipse", "org.jboss", "stdout.", "stderr."),
+)
+
+# The variables of the official image, in place of which it writes these keys into zoo.cfg.
+IMAGE_VARIABLES: Final[dict[str, str]] = {
+    "ZOO_MY_ID": "keepfast.myId",
+    "ZOO_DATA_DIR": "dataDir",
+    "ZOO_DATA_LOG_DIR": "dataLogDir",
+    "ZOO_TICK_TIME": "tickTime",
+    "ZOO_INIT_LIMIT": "initLimit",
+    "ZOO_SYNC_LIMIT": "syncLimit",
+    "ZOO_MAX_CLIENT_CNXNS": "maxClientCnxns",
+    "ZOO_STANDALONE_ENABLED": "standaloneEnabled",
+    "ZOO_ADMINSERVER_ENABLED": "admin.enableServer",
+    "ZOO_AUTOPURGE_PURGEINTERVAL": "autopurge.purgeInterval",
+    "ZOO_AUTOPURGE_SNAPRETAINCOUNT": "autopurge.snapRetainCount",
+    "ZOO_4LW_COMMANDS_WHITELIST": "4lw.commands.whitelist",
+}
+IMAGE_SERVERS: Final = "ZOO_SERVERS"
+IMAGE_EXTRA: Final = "ZOO_CFG_EXTRA"
+# What the image sets if its user names the servers and nothing else.
+IMAGE_DEFAULTS: Final = {"tickTime": "2000", "initLimit": "5", "syncLimit": "2"}
+
+_WORD_BOUNDARY: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[.-]")
+_FAMILY_VARIABLE: Final = re.compile(r"(SERVER|GROUP|WEIGHT|AUTHPROVIDER|SUPERUSER)([0-9]+)\Z")
+_FAMILY_OF: Final = {family.rstrip(".").upper(): family for family in FAMILIES}
+
+
+def canonical(key: str) -> str:
+    """The name under which a key is kept."""
+    return ALIASES.get(key, key)
+
+
+def is_known(key: str) -> bool:
+    """Whether a key, by its canonical name, has a value that counts."""
+    if key in WITHOUT_MEANING:  # server.principal is no server's line
+        return False
+    return key in SETTINGS or key in SINGLE_KEYS or key.startswith(FAMILIES)
+
+
+def is_of_java(name: str) -> bool:
+    """Whether a system property is about Java, and no server reads it."""
+    return name.startswith(_OF_JAVA)
+
+
+def nearest(key: str) -> str | None:
+    """The known key that somebody who wrote `key` most likely meant."""
+    if key in MISNAMED:
+        return MISNAMED[key]
+    by_lower = {known.lower(): known for known in (*WITHOUT_MEANING, *UNSUPPORTED, *ALIASES)}
+    by_lower |= {known.lower(): known for known in (*SINGLE_KEYS, *SETTINGS)}
+    wanted = key.removeprefix(PROPERTY_PREFIX).lower()
+    if wanted in by_lower:
+        return by_lower[wanted]
+    found = difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0.7)
+    return by_lower[found[0]] if found else None
+
+
+def property_name(key: str) -> str:
+    """The Java system property of a key."""
+    if key in PROPERTY_ONLY or key.startswith(OWN_PREFIX):
+        return key
+    return PROPERTY_PREFIX + key
+
+
+def variable_name(key: str) -> str:
+    """The environment's variable of a key: KEEPFAST_TICK_TIME for tickTime."""
+    words = _WORD_BOUNDARY.sub("_", key.removeprefix(OWN_PREFIX))
+    return VARIABLE_PREFIX + words.upper()
+
+
+def key_of_variable(name: str) -> str | None:
+    """The key of a KEEPFAST_ variable; underscores inside do not count. None: unknown."""
+    squeezed = _squeezed(name)
+    if squeezed in _KEY_OF_VARIABLE:
+        return _KEY_OF_VARIABLE[squeezed]
+    family = _FAMILY_VARIABLE.match(squeezed)
+    return None if family is None else _FAMILY_OF[family[1]] + family[2]
+
+
+def nearest_variable(name: str) -> str | None:
+    """The variable that somebody who wrote `name` most likely meant."""
+    found = difflib.get_close_matches(_squeezed(name), _KEY_OF_VARIABLE, n=1, cutoff=0.7)
+    return variable_name(_KEY_OF_VARIABLE[found[0]]) if found else None
+
+
+def _squeezed(name: str) -> str:
+    return name.removeprefix(VARIABLE_PREFIX).replace("_", "")
+
+
+_KEY_OF_VARIABLE: Final[dict[str, str]] = {
+    _squeezed(variable_name(key)): key
+    for key in (*WITHOUT_MEANING, *UNSUPPORTED, *SINGLE_KEYS, *SETTINGS)
+}
