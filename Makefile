@@ -44,8 +44,8 @@ setup: ## make .venv from the pinned versions (does nothing if they did not chan
 	stamp > $(STAMP); \
 	echo 'Ready: $(BIN)/keepfast'
 
-demo: setup ## a short tour: examples/demo_data_directory.py
-	@$(BIN)/python examples/demo_data_directory.py
+demo: setup ## a short tour: a server, a kill, a proof, and what damage looks like
+	@$(BIN)/python examples/demo.py
 
 check: setup ## format, lint, strict types and import rules; changes nothing
 	$(BIN)/ruff format --check .
@@ -75,7 +75,7 @@ bench: setup ## run every benchmark; each prints one table
 lock: ## renew requirements.lock with the newest versions that fit pyproject.toml
 	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	$(PYTHON) -m venv "$$fresh/venv"; \
-	"$$fresh/venv/bin/python" -m pip install --quiet --disable-pip-version-check '.[pipeline,speed,dev]'; \
+	"$$fresh/venv/bin/python" -m pip install --quiet --disable-pip-version-check '.[pipeline,shell,speed,tls,dev]'; \
 	{ head -n 1 requirements.lock; \
 	  "$$fresh/venv/bin/python" -m pip freeze --disable-pip-version-check --exclude keepfast; } > "$$fresh/lock"; \
 	cat "$$fresh/lock" > requirements.lock; echo 'requirements.lock is renewed; run make setup.'

@@ -1,0 +1,115 @@
+"""A standalone server under load, against Apache 3.9.5 with its default settings and a 1 GB heap.
+
+Both run at the same time on the same machine and are loaded in turn by `zkload` (benchmarks/zkload.c,
+compiled here with cc). Medians of three alternating runs, behind a warm-up of both.
+"""
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.common import ROOT, apache_server, print_table, scratch
+from tests.apache import words
+from tests.apache.server import free_ports
+
+LOADS = {
+    "pipelined reads": ["-d", "32", "-o", "get"],
+    "ping-pong reads": ["-d", "1", "-o", "get"],
+    "pipelined writes": ["-d", "32", "-o", "set"],
+    "ping-pong writes": ["-d", "1", "-o", "set"],
+    "mixed 90/10": ["-d", "32", "-o", "mix", "-r", "90"],
+}
+SECONDS = "3"
+ROUNDS = 3
+
+
+@contextmanager
+def keepfast_server(data_dir: Path) -> Iterator[int]:
+    """A Keepfast server as its command runs it; gives its client port."""
+    port = free_ports(1)[0]
+    configuration = data_dir / "zoo.cfg"
+    configuration.write_text(
+        f"dataDir={data_dir}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
+        "admin.enableServer=false\n4lw.commands.whitelist=*\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "keepfast", "serve", str(configuration)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        words.wait_until(lambda: words.serving_mode(port) is not None, "Keepfast", timeout=60)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def compiled_zkload(place: Path) -> Path:
+    """The load generator."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise SystemExit("bench_server needs a C compiler for zkload.c; none was found")
+    program = place / "zkload"
+    source = Path(__file__).with_name("zkload.c")
+    subprocess.run([compiler, "-O2", "-o", str(program), str(source)], check=True)
+    return program
+
+
+def load(program: Path, port: int, arguments: list[str]) -> dict[str, float]:
+    """One run; gives what zkload measured."""
+    command = [str(program), "-s", f"127.0.0.1:{port}", "-c", "8", "-t", SECONDS, *arguments]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    result: dict[str, float] = json.loads(output.splitlines()[-1])
+    if result["errors"]:
+        raise SystemExit(f"{result['errors']} requests failed: {output}")
+    return result
+
+
+def main() -> None:
+    rows = []
+    with scratch() as place:
+        program = compiled_zkload(place)
+        for name in ("ours", "apache"):
+            (place / name).mkdir()
+        with (
+            keepfast_server(place / "ours") as ours,
+            apache_server(place / "apache", heap_mb=1024) as theirs,
+        ):
+            for arguments in LOADS.values():
+                load(program, theirs, arguments)
+                load(program, ours, arguments)
+            for title, arguments in LOADS.items():
+                runs = [
+                    (load(program, ours, arguments), load(program, theirs, arguments))
+                    for _ in range(ROUNDS)
+                ]
+                mine, apache = (
+                    statistics.median(run[side]["ops_per_s"] for run in runs) for side in (0, 1)
+                )
+                p99 = [statistics.median(run[side]["p99_us"] for run in runs) for side in (0, 1)]
+                rows.append(
+                    [
+                        title,
+                        f"{apache:,.0f}",
+                        f"{mine:,.0f}",
+                        f"{mine / apache:.2f}",
+                        f"{p99[1] / 1000:.2f}",
+                        f"{p99[0] / 1000:.2f}",
+                    ]
+                )
+    print_table(
+        "8 connections, 128-byte values",
+        ["load", "Apache op/s", "Keepfast op/s", "ratio", "Apache p99 ms", "Keepfast p99 ms"],
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    main()
