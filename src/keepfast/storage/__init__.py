@@ -1,0 +1,116 @@
+"""Everything that touches a disk: the txn log, snapshots, epoch files, manifest and recovery.
+
+What may live here: files, their formats and what can be proven from them. What may not: any
+decision about agreement between servers, any socket, any clock. All access to files goes
+through `Disk`, so that a simulated one can forget, tear, corrupt, fill up and fail.
+"""
+
+from keepfast.storage.disk import (
+    Buffer,
+    Disk,
+    ReadFile,
+    RealDisk,
+    RealWriteFile,
+    WriteFile,
+    read_file,
+    replace_file,
+)
+from keepfast.storage.epochs import Epochs
+from keepfast.storage.history import History, LogRecord
+from keepfast.storage.layout import (
+    Compression,
+    DataDirectory,
+    Listing,
+    data_directory,
+    is_data_name,
+    list_directory,
+    log_name,
+    parse_log_name,
+    parse_snapshot_name,
+    snapshot_name,
+    version_directory,
+)
+from keepfast.storage.log_file import Ending, Frame, LogReader, frame
+from keepfast.storage.manifest import (
+    Join,
+    Manifest,
+    Retired,
+    Seal,
+    SegmentEntry,
+    SnapshotEntry,
+    load_manifest,
+)
+from keepfast.storage.memory_disk import MemoryDisk
+from keepfast.storage.options import StoreOptions
+from keepfast.storage.problems import Problem, Severity, Standing, worst
+from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
+from keepfast.storage.retention import RetentionPlan, has_path, plan_retention
+from keepfast.storage.snapshot_file import (
+    SnapshotInfo,
+    SnapshotSink,
+    load_tree,
+    parse_snapshot,
+    snapshot_pieces,
+)
+from keepfast.storage.snapshot_writer import SnapshotWriter
+from keepfast.storage.store import Store
+from keepfast.storage.survey import LogSurvey, Progress, Run, survey_log
+
+__all__ = [
+    "NO_HISTORY",
+    "Buffer",
+    "Compression",
+    "DataDirectory",
+    "Disk",
+    "Ending",
+    "Epochs",
+    "Frame",
+    "History",
+    "Join",
+    "Listing",
+    "LogReader",
+    "LogRecord",
+    "LogSurvey",
+    "Manifest",
+    "MemoryDisk",
+    "Problem",
+    "Progress",
+    "ReadFile",
+    "RealDisk",
+    "RealWriteFile",
+    "Recovery",
+    "RetentionPlan",
+    "Retired",
+    "Run",
+    "Seal",
+    "SegmentEntry",
+    "Severity",
+    "SnapshotEntry",
+    "SnapshotInfo",
+    "SnapshotSink",
+    "SnapshotWriter",
+    "Standing",
+    "Store",
+    "StoreOptions",
+    "WriteFile",
+    "data_directory",
+    "frame",
+    "has_path",
+    "is_data_name",
+    "list_directory",
+    "load_manifest",
+    "load_tree",
+    "log_name",
+    "parse_log_name",
+    "parse_snapshot",
+    "parse_snapshot_name",
+    "plan_retention",
+    "read_file",
+    "recover",
+    "replace_file",
+    "snapshot_name",
+    "snapshot_pieces",
+    "survey_log",
+    "version_directory",
+    "worst",
+]

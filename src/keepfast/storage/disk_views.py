@@ -1,0 +1,201 @@
+"""Views of a disk: one through which nothing can be written, and one that shows a plan.
+
+`ReadOnlyDisk` is what tools look through that must never change a directory: that they do not is
+then no matter of care.  It can tell who watches how much was read, and refuses single reads of a
+size that only a damaged length field asks for.  `PlannedDisk` is the disk as it
+would be with another manifest in force: what the manifest retires is out of sight, logs end where
+they are to be cut, and the manifest itself reads as the planned one.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import NoReturn, Self
+
+from keepfast.storage.disk import Disk, Names, ReadFile, WriteFile
+from keepfast.storage.layout import DataDirectory
+from keepfast.storage.manifest import Manifest, encode_manifest
+
+# No record or field of a server comes near this. A damaged length may claim gigabytes, and a file
+# with a hole in it may have that many zeros to give.
+_LARGEST_READ_BYTES = 256 << 20
+
+# Called with the path of a file and the number of bytes that were just read from it.
+OnRead = Callable[[str, int], None]
+
+
+def ignore_reads(path: str, size: int) -> None:
+    """Nobody watches."""
+
+
+class _ViewedFile:
+    """A file of the disk below, cut at `limit`, that tells what is read from it."""
+
+    def __init__(self, file: ReadFile, path: str, on_read: OnRead, limit: int | None) -> None:
+        self._file = file
+        self._path = path
+        self._on_read = on_read
+        self._limit = limit
+
+    def size(self) -> int:
+        size = self._file.size()
+        return size if self._limit is None else min(size, self._limit)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        if self._limit is not None:
+            size = max(0, min(size, self._limit - offset))
+        if size > _LARGEST_READ_BYTES and self.size() - offset > _LARGEST_READ_BYTES:
+            raise OSError(errno.EFBIG, f"a length in it claims {size} bytes", self._path)
+        data = self._file.read_at(offset, size)
+        self._on_read(self._path, len(data))
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _BytesFile:
+    """A file whose content is in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._data[offset : offset + size]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class ReadOnlyDisk:
+    """A disk on which every change fails with EROFS. See `Disk`."""
+
+    def __init__(self, disk: Disk, on_read: OnRead = ignore_reads) -> None:
+        self._disk = disk
+        self._on_read = on_read
+
+    def list(self, path: str) -> Names:
+        return self._disk.list(path)
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return self._disk.is_directory(path)
+
+    def size(self, path: str) -> int:
+        return self._disk.size(path)
+
+    def mtime(self, path: str) -> float:
+        return self._disk.mtime(path)
+
+    def open_read(self, path: str) -> ReadFile:
+        return _ViewedFile(self._disk.open_read(path), path, self._on_read, None)
+
+    def free_bytes(self, path: str) -> int:
+        return self._disk.free_bytes(path)
+
+    def is_locked(self, path: str) -> bool:
+        return self._disk.is_locked(path)
+
+    def make_directory(self, path: str) -> None:
+        self._refuse(path)
+
+    def create(self, path: str) -> WriteFile:
+        self._refuse(path)
+
+    def open_write(self, path: str) -> WriteFile:
+        self._refuse(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._refuse(old)
+
+    def remove(self, path: str) -> None:
+        self._refuse(path)
+
+    def remove_directory(self, path: str) -> None:
+        self._refuse(path)
+
+    def fsync_directory(self, path: str) -> None:
+        self._refuse(path)
+
+    def lock(self, path: str) -> None:
+        self._refuse(path)
+
+    def unlock(self, path: str) -> None:
+        """Nothing was locked."""
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+
+class PlannedDisk(ReadOnlyDisk):
+    """See the module; `cuts` maps names of logs to the size that they are to have.
+
+    With `is_listed` False there is no manifest: for one that is not complete yet.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: DataDirectory,
+        manifest: Manifest,
+        cuts: dict[str, int],
+        is_listed: bool,
+    ) -> None:
+        super().__init__(disk)
+        self._hidden = {directory.path_of(retired.name) for retired in manifest.retired}
+        self._sizes = {directory.in_logs(name): size for name, size in cuts.items()}
+        self._contents: dict[str, bytes] = {}
+        if is_listed:
+            self._contents[directory.manifest] = encode_manifest(manifest)
+        else:
+            # A witness alone would say that a manifest was lost.
+            self._hidden |= {directory.manifest, directory.witness}
+
+    def list(self, path: str) -> Names:
+        names = set(super().list(path))
+        names -= {p.rpartition("/")[2] for p in self._hidden if p.rpartition("/")[0] == path}
+        names |= {p.rpartition("/")[2] for p in self._contents if p.rpartition("/")[0] == path}
+        return sorted(names)
+
+    def exists(self, path: str) -> bool:
+        return path not in self._hidden and (path in self._contents or super().exists(path))
+
+    def size(self, path: str) -> int:
+        with self.open_read(path) as file:
+            return file.size()
+
+    def open_read(self, path: str) -> ReadFile:
+        if path in self._contents:
+            return _BytesFile(self._contents[path])
+        if path in self._hidden:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        file = self._disk.open_read(path)
+        return _ViewedFile(file, path, self._on_read, self._sizes.get(path))

@@ -1,0 +1,95 @@
+"""The records of a history, for catch-up: what the log can prove, and no more.
+
+Which zxids are in the history follows from the manifest alone: each segment is a list of ranges,
+one an epoch, and each range follows the one before.  So whether a peer's last zxid is in it is
+decided without reading a record (R9).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from keepfast.storage.disk import Disk
+from keepfast.storage.layout import DataDirectory
+from keepfast.storage.log_file import LogReader
+from keepfast.storage.manifest import Manifest, SegmentEntry
+from keepfast.storage.recovery_listed import known_joins
+from keepfast.wire import CorruptLog, Zxid, follows_in_epoch, format_zxid
+
+
+class LogRecord(NamedTuple):
+    """One durable record."""
+
+    zxid: Zxid
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The durable part of a history up to `head`."""
+
+    disk: Disk
+    directory: DataDirectory
+    manifest: Manifest
+    head: Zxid
+
+    def ranges(self, segment: SegmentEntry) -> list[tuple[Zxid, Zxid]]:
+        """First and last zxid of each epoch's records in a segment."""
+        last = self.head if segment.seal is None else segment.seal.last
+        firsts = [segment.first, *(join.zxid for join in segment.joins)]
+        lasts = [*(join.follows for join in segment.joins), last]
+        return list(zip(firsts, lasts, strict=True))
+
+    def contains(self, zxid: Zxid) -> bool:
+        """Whether `zxid` is a record of this history, or the point at which it begins."""
+        if any(snapshot.zxid == zxid for snapshot in self.manifest.snapshots):
+            return True
+        return self._in_log(zxid)
+
+    def _in_log(self, zxid: Zxid) -> bool:
+        segments = self.manifest.segments
+        if segments and segments[0].follows == zxid:
+            return True
+        return any(
+            first <= zxid <= last for segment in segments for first, last in self.ranges(segment)
+        )
+
+    def records_behind(self, zxid: Zxid) -> Iterator[LogRecord] | None:
+        """The records that directly follow `zxid`; None if the log does not reach back to it."""
+        if zxid == self.head:
+            return iter(())
+        if not self._in_log(zxid):
+            return None
+        return self._read(zxid)
+
+    def _read(self, zxid: Zxid) -> Iterator[LogRecord]:
+        reached = zxid
+        joins = known_joins(self.manifest.segments)
+        for segment in self.manifest.segments:
+            if segment.seal is not None and segment.seal.last <= reached:
+                continue
+            path = self.directory.in_logs(segment.name)
+            stop = None if segment.seal is None else segment.seal.end
+            try:
+                with self.disk.open_read(path) as file:
+                    for frame in LogReader(file, segment.start, stop):
+                        following = Zxid(frame.zxid)
+                        if not reached < following <= self.head:
+                            continue
+                        # A segment that was sound when this server started may rot since: a peer
+                        # must not be given what lies behind the records that it lacks (R9).
+                        is_next = follows_in_epoch(following, reached)
+                        if not is_next and joins.get(following) != reached:
+                            raise _missing(reached, path)
+                        reached = following
+                        yield LogRecord(reached, frame.entry)
+            except OSError as error:
+                raise CorruptLog(f"cannot be read: {error.strerror}", path) from error
+        if reached != self.head:
+            raise _missing(reached, None)
+
+
+def _missing(reached: Zxid, path: str | None) -> CorruptLog:
+    return CorruptLog(
+        f"the record behind {format_zxid(reached)} cannot be read", path, None, reached
+    )

@@ -1,0 +1,59 @@
+"""What recovery and verification say about a data directory, in words and for machines."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from keepfast.wire import Zxid, format_zxid
+
+
+class Standing(Enum):
+    """What a server may do with the data that it has.
+
+    Only a *whole* server may vote, serve and count in a commit quorum.
+    """
+
+    WHOLE = "whole"  # one contiguous history, proven from a base to its head
+    CATCHING_UP = "catching up"  # receiving from a leader; never the verdict on a disk
+    UNPROVEN = "unproven"  # contiguous as far as the format tells, but not proven
+    DAMAGED = "damaged"  # something is missing or wrong, and no crash explains it
+    EMPTY = "empty"  # no history at all: new, or wiped
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether this data may be counted on in an election and in a commit."""
+        return self is Standing.WHOLE
+
+
+class Severity(Enum):
+    """How much a problem matters."""
+
+    NOTE = "note"  # normal, worth knowing
+    WARNING = "warning"  # the state is right, but something is unproven or less safe than it looks
+    DAMAGE = "damage"  # bytes or files are wrong or missing
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is worth saying, with the place and the next safe step."""
+
+    code: str
+    severity: Severity
+    reason: str
+    file: str | None = None
+    offset: int | None = None
+    zxid: Zxid | None = None
+    advice: str = ""
+
+    def __str__(self) -> str:
+        place = self.file or "directory"
+        if self.offset is not None:
+            place += f" at {self.offset}"
+        if self.zxid is not None:
+            place += f" (zxid {format_zxid(self.zxid)})"
+        return f"{self.severity.value}: {place}: {self.reason}"
+
+
+def worst(problems: list[Problem]) -> Severity | None:
+    """The gravest severity among `problems`; None if there are none."""
+    order = list(Severity)
+    return max((p.severity for p in problems), key=order.index, default=None)

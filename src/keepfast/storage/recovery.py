@@ -1,0 +1,262 @@
+"""Recovery: from the files of a directory to the one state that they prove, or to a refusal.
+
+`recover` only reads.  What it gives is used in two ways: `keepfast verify` prints it, and
+`Store.open` makes the directory agree with it before a server runs on it.  Whatever is not plain
+is said in `problems`; nothing is guessed and nothing is repaired in passing.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from keepfast.storage.disk import Disk
+from keepfast.storage.epochs import Epochs, check_epochs, read_epochs
+from keepfast.storage.layout import (
+    DataDirectory,
+    Listing,
+    list_directory,
+    parse_log_name,
+    parse_snapshot_name,
+)
+from keepfast.storage.log_file import LogReader
+from keepfast.storage.manifest import Manifest, SegmentEntry, SnapshotEntry, load_manifest
+from keepfast.storage.problems import Problem, Severity, Standing
+from keepfast.storage.survey import Progress, no_progress
+from keepfast.storage.witness import read_testimony
+from keepfast.tree import Tree
+from keepfast.wire import CorruptManifest, StorageError, Zxid, epoch_of
+
+NO_HISTORY = Zxid(-1)
+SNAPSHOT_REWRITTEN = "snapshot-rewritten"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a directory holds.
+
+    `tree` is the state at `head`; it is None when there is no state that may be used.  `manifest`
+    is what the manifest has to say once the directory is put in order: the files of the proven
+    history, the last segment sealed at its last sound record.
+    """
+
+    standing: Standing
+    head: Zxid = NO_HISTORY
+    tree: Tree | None = None
+    base: SnapshotEntry | None = None  # None with a tree: the empty tree
+    manifest: Manifest = field(default_factory=Manifest)
+    epochs: Epochs = field(default_factory=Epochs)
+    problems: tuple[Problem, ...] = ()
+    degraded: bool = False  # the state is right, but a file that should back it is not
+    adopted: bool = False  # no manifest described these files: they were verified anew
+    records: int = 0  # replayed
+    # The last segment was open: from this offset on nobody knows whether its bytes are durable.
+    unconfirmed_from: int | None = None
+
+    @property
+    def has_foreign_files(self) -> bool:
+        """Whether another program wrote some of the files, and perhaps did not fsync them."""
+        return self.adopted or any(p.code == SNAPSHOT_REWRITTEN for p in self.problems)
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether a server may count on this data in an election and a commit (R8)."""
+        return self.standing.may_vote
+
+    @property
+    def log_start(self) -> Zxid:
+        """A peer at this zxid or later, up to the head, can be served from the log alone."""
+        segments = self.manifest.segments
+        return segments[0].follows if segments else self.head
+
+
+def recover(
+    disk: Disk, directory: DataDirectory, *, full: bool = False, progress: Progress = no_progress
+) -> Recovery:
+    """Read a directory and give the state it proves.
+
+    With `full`, files that this recovery does not need are checked as well.  Raises StorageError
+    only if the directory cannot be listed or the disk does not read its manifest.
+    """
+    listing = list_directory(disk, directory)
+    problems: list[Problem] = [
+        Problem(
+            "misplaced",
+            Severity.WARNING,
+            "lies in the wrong one of the two directories and is not used",
+            path,
+        )
+        for path in listing.misplaced
+    ]
+    try:
+        manifest = load_manifest(disk, directory)
+    except CorruptManifest as error:
+        problems.append(
+            problem_of(
+                error,
+                "manifest",
+                advice="let an ensemble refill this server from an empty directory, or run "
+                "keepfast repair to verify the files anew",
+            )
+        )
+        return Recovery(Standing.DAMAGED, problems=tuple(problems))
+    epochs = read_epochs(disk, directory, manifest, problems)
+    result = _recover_files(disk, directory, listing, manifest, problems, full, progress)
+    result = _check_against_epochs(result, epochs, manifest, problems)
+    settled = replace(result.manifest, accepted_epoch=epochs.accepted, current_epoch=epochs.current)
+    return replace(result, epochs=epochs, manifest=settled, problems=tuple(problems))
+
+
+def _recover_files(
+    disk: Disk,
+    directory: DataDirectory,
+    listing: Listing,
+    manifest: Manifest | None,
+    problems: list[Problem],
+    full: bool,
+    progress: Progress,
+) -> Recovery:
+    """The state that logs and snapshots prove, by the manifest if it describes them."""
+    # Late: each of the two modules builds on the definitions of this one.
+    from keepfast.storage.recovery_listed import recover_listed
+    from keepfast.storage.recovery_unlisted import recover_unlisted
+
+    if manifest is not None:
+        foreign = foreign_names(disk, directory, listing, manifest, problems)
+        if not foreign:
+            return recover_listed(disk, directory, manifest, problems, full, progress)
+        problems.append(
+            Problem(
+                "changed-by-another-program",
+                Severity.WARNING,
+                f"{', '.join(sorted(foreign))} written by another program: "
+                "the whole directory is verified anew",
+            )
+        )
+    old = manifest or Manifest()
+    result = recover_unlisted(disk, directory, listing, old, problems, full, progress)
+    if manifest is None:
+        if disk.exists(directory.witness):
+            reason = "is missing, although Keepfast wrote here: what it listed is not known"
+            lost = Problem("manifest-missing", Severity.DAMAGE, reason, directory.manifest)
+            result = doubted(result, lost, problems)
+    elif result.tree is not None and result.head < last_known(disk, directory, manifest):
+        # Apache may have truncated them for a leader, or they are lost: the files do not tell.
+        reason = "records were here that the manifest lists, and are no longer"
+        gone = Problem("records-gone", Severity.WARNING, reason, zxid=result.head)
+        result = doubted(result, gone, problems)
+    return result
+
+
+def doubted(result: Recovery, problem: Problem, problems: list[Problem]) -> Recovery:
+    """The same state, but no longer a proven one; and if there is none, it was lost."""
+    problems.append(problem)
+    if result.tree is None:
+        return replace(result, standing=Standing.DAMAGED)
+    unproven = tuple(sorted({*result.manifest.unproven, result.head}))
+    return replace(
+        result,
+        standing=Standing.UNPROVEN,
+        manifest=replace(result.manifest, unproven=unproven),
+    )
+
+
+def last_known(disk: Disk, directory: DataDirectory, manifest: Manifest) -> Zxid:
+    """The last zxid that a manifest and its witness know to have been there."""
+    testimony = read_testimony(disk, directory)
+    known = [snapshot.zxid for snapshot in manifest.snapshots]
+    if testimony is not None and testimony.serial > manifest.serial:
+        known.append(testimony.zxid)  # the manifest is an old one
+    for segment in manifest.segments:
+        if segment.seal is not None:
+            known.append(segment.seal.last)
+        elif testimony is not None and testimony.serial == segment.serial:
+            known.append(testimony.zxid)
+    return max(known, default=NO_HISTORY)
+
+
+def _check_against_epochs(
+    result: Recovery, epochs: Epochs, manifest: Manifest | None, problems: list[Problem]
+) -> Recovery:
+    """Compare a history with the epochs; it may turn out to be less than it seemed."""
+    head = result.head if result.tree is not None else None
+    is_lost = result.standing is Standing.EMPTY and bool(epochs.current)  # 0: about to begin
+    if is_lost:
+        problems.append(
+            Problem(
+                "history-lost",
+                Severity.DAMAGE,
+                f"epoch {epochs.current} was agreed on, but there is no history: it was lost",
+                advice="start this server in its ensemble: it catches up without voting",
+            )
+        )
+    is_unreadable = any(
+        problem.code == "epoch-unreadable" and problem.severity is Severity.DAMAGE
+        for problem in problems
+    )
+    is_sound = check_epochs(epochs, head, problems, is_listed=not result.adopted)
+    if is_lost or is_unreadable or not is_sound:
+        return replace(result, standing=Standing.DAMAGED, tree=None)
+    current, stored = epochs.current, manifest.current_epoch if manifest is not None else None
+    if head is None or current is None or stored is None or current <= max(stored, epoch_of(head)):
+        return result
+    # Who claims a later epoch wins elections: without a record of that epoch to show for it, one
+    # wrong digit in Apache's file would make a server with an old history the leader.
+    reason = f"nothing here was written in epoch {current}, and {stored} was stored"
+    return doubted(result, Problem("unproven-epoch", Severity.WARNING, reason), problems)
+
+
+def foreign_names(
+    disk: Disk,
+    directory: DataDirectory,
+    listing: Listing,
+    manifest: Manifest,
+    problems: list[Problem],
+) -> set[str]:
+    """Data files that the manifest knows nothing of and that hold something (R2)."""
+    known = manifest.names() | {retired.name for retired in manifest.retired}
+    foreign = set()
+    for name in (*listing.logs, *listing.snapshots):
+        if name in known:
+            continue
+        if parse_log_name(name) is not None and is_empty_log(disk, directory, name):
+            problems.append(
+                Problem(
+                    "empty-log",
+                    Severity.NOTE,
+                    "holds no record and is not used",
+                    directory.in_logs(name),
+                )
+            )
+            continue
+        foreign.add(name)
+    return foreign
+
+
+def is_empty_log(disk: Disk, directory: DataDirectory, name: str) -> bool:
+    """Whether a log has no record and a crash explains that."""
+    try:
+        with disk.open_read(directory.in_logs(name)) as file:
+            reader = LogReader(file)
+            if any(True for _ in reader):
+                return False
+            ending = reader.ending
+            return ending.is_plain or (ending.torn and ending.valid_after is None)
+    except OSError:
+        return False
+
+
+def problem_of(
+    error: StorageError, code: str, severity: Severity = Severity.DAMAGE, advice: str = ""
+) -> Problem:
+    """A storage error as something to report."""
+    zxid = None if error.zxid is None else Zxid(error.zxid)
+    return Problem(code, severity, error.reason, error.file, error.offset, zxid, advice)
+
+
+def zxid_of_snapshot(name: str) -> Zxid:
+    """The zxid in a snapshot's name, which is known to be one."""
+    parsed = parse_snapshot_name(name)
+    return Zxid(0) if parsed is None else parsed[0]
+
+
+def segments_behind(segments: tuple[SegmentEntry, ...], zxid: Zxid) -> list[SegmentEntry]:
+    """The segments that hold records behind `zxid`."""
+    return [s for s in segments if s.seal is None or s.seal.last > zxid]

@@ -1,0 +1,404 @@
+"""Recovery of a directory that a manifest describes.
+
+Every byte that matters is known: size and CRC of each snapshot, end, last zxid and CRC of each
+sealed segment, what each epoch's first record follows.  Only the end of the open segment is open,
+and there the witness says how much of it was acknowledged (R4).
+"""
+
+import posixpath
+import zlib
+from dataclasses import replace
+
+from keepfast.storage.disk import Disk
+from keepfast.storage.layout import DataDirectory
+from keepfast.storage.log_file import Ending, LogReader
+from keepfast.storage.manifest import Manifest, Retired, Seal, SegmentEntry, SnapshotEntry
+from keepfast.storage.problems import Problem, Severity, Standing
+from keepfast.storage.recovery import (
+    SNAPSHOT_REWRITTEN,
+    Recovery,
+    doubted,
+    problem_of,
+    segments_behind,
+)
+from keepfast.storage.replay import Base, Replay
+from keepfast.storage.snapshot_file import load_tree
+from keepfast.storage.survey import Progress
+from keepfast.storage.takeover import rewritten_entry
+from keepfast.storage.witness import Testimony, is_intact, read_testimony
+from keepfast.tree import Tree
+from keepfast.wire import (
+    BrokenHistory,
+    CorruptLog,
+    CorruptSnapshot,
+    StorageError,
+    Zxid,
+    format_zxid,
+)
+
+# A group of records is written and fsynced at once and never larger than this (or one record).
+GROUP_LIMIT_BYTES = 4 << 20
+
+_WINDOW_SIZE = 1 << 20
+_HEAL = (
+    "an ensemble member refills itself from its peers; a server alone: restore a backup, or see "
+    "keepfast repair for what can be kept"
+)
+
+
+def recover_listed(
+    disk: Disk,
+    directory: DataDirectory,
+    manifest: Manifest,
+    problems: list[Problem],
+    full: bool,
+    progress: Progress,
+) -> Recovery:
+    """The state that the manifest's files prove; problems are added to `problems`."""
+    degraded = False
+    testimony = read_testimony(disk, directory)
+    if testimony is not None and testimony.serial > manifest.serial:
+        problems.append(_old_manifest(directory, testimony))
+        return Recovery(Standing.DAMAGED, manifest=manifest, degraded=True)
+    if not manifest.snapshots:
+        return Recovery(Standing.EMPTY, manifest=manifest)
+    for entry in reversed(manifest.snapshots):
+        try:
+            tree, base = load_listed(disk, directory, entry)
+        except StorageError as error:
+            again = rewritten_entry(disk, directory, entry)
+            if again is None:
+                problems.append(problem_of(error, "snapshot-damaged", advice=_HEAL))
+                degraded = True
+                continue
+            problems.append(_rewritten(directory, again))
+            manifest = manifest.with_snapshot(again)
+            entry = again
+            tree, base = load_listed(disk, directory, entry)
+        progress(entry.size)
+        try:
+            replay, sealed = _replay(disk, directory, manifest, tree, base, testimony, progress)
+        except StorageError as error:
+            problems.append(problem_of(error, "history-broken", advice=_HEAL))
+            return Recovery(Standing.DAMAGED, base=entry, manifest=manifest, degraded=True)
+        problems.extend(sealed.notes)
+        doubts = _still_unproven(manifest, replay.head)
+        problems.extend(doubts)
+        if full:
+            degraded |= _check_unused(disk, directory, manifest, entry, problems)
+        result = Recovery(
+            Standing.UNPROVEN if doubts else Standing.WHOLE,
+            head=replay.head,
+            tree=tree,
+            base=entry,
+            manifest=sealed.settled(manifest),
+            degraded=degraded,
+            records=replay.applied,
+            unconfirmed_from=sealed.unconfirmed_from,
+        )
+        is_open = any(segment.seal is None for segment in manifest.segments)
+        if is_open and not is_intact(disk, directory):
+            return doubted(result, _no_witness(directory), problems)
+        return result
+    return Recovery(Standing.DAMAGED, manifest=manifest, degraded=True)
+
+
+def _old_manifest(directory: DataDirectory, testimony: Testimony) -> Problem:
+    """Records are written only after the manifest that lists their segment."""
+    reason = (
+        f"is an old one: records up to {format_zxid(testimony.zxid)} were acknowledged in a "
+        "segment that it does not know"
+    )
+    return Problem(
+        "history-broken", Severity.DAMAGE, reason, directory.manifest, None, testimony.zxid, _HEAL
+    )
+
+
+def _no_witness(directory: DataDirectory) -> Problem:
+    reason = "is missing or damaged: how far records were acknowledged is not known"
+    return Problem("witness-damaged", Severity.DAMAGE, reason, directory.witness)
+
+
+def _rewritten(directory: DataDirectory, entry: SnapshotEntry) -> Problem:
+    return Problem(
+        SNAPSHOT_REWRITTEN,
+        Severity.WARNING,
+        "another program wrote it anew; by its digests it holds the same state",
+        directory.in_snapshots(entry.name),
+        zxid=entry.zxid,
+    )
+
+
+def _still_unproven(manifest: Manifest, head: Zxid) -> list[Problem]:
+    """What was taken over unproven and was not truncated since."""
+    return [
+        Problem(
+            "unproven",
+            Severity.WARNING,
+            f"{format_zxid(zxid)} and what follows was taken over although nothing proves it",
+            None,
+            None,
+            zxid,
+            "compare with the other servers of the ensemble: keepfast audit",
+        )
+        for zxid in manifest.unproven
+        if zxid <= head
+    ]
+
+
+def listed_path(disk: Disk, directory: DataDirectory, entry: SegmentEntry | SnapshotEntry) -> str:
+    """Where a listed file lies: under its temporary name if a crash came before the rename.
+
+    The temporary goes first: an older file may still have the live name.
+    """
+    path = directory.path_of(entry.name)
+    if entry.staged is not None:
+        temporary = posixpath.join(posixpath.dirname(path), entry.staged)
+        if disk.exists(temporary):
+            return temporary
+    return path
+
+
+def load_listed(disk: Disk, directory: DataDirectory, entry: SnapshotEntry) -> tuple[Tree, Base]:
+    """Load a listed snapshot and check it against what the manifest says of it."""
+    path = listed_path(disk, directory, entry)
+    check_bytes(disk, path, entry)
+    tree, info, seen = load_tree(disk, path, entry.name, is_fuzzy=not entry.exact)
+    if not entry.exact:
+        until = max(entry.zxid, info.digest_zxid or 0, info.last_processed or 0, seen)
+        return tree, Base(entry.zxid, Zxid(until), False, path, info.digest, info.digest_zxid)
+    for name, found, stated in (
+        ("tree digest", tree.digest, entry.digest),
+        ("state digest", tree.state_digest, entry.state_digest),
+    ):
+        if stated is not None and found != stated:
+            raise CorruptSnapshot(
+                f"{name} is {found:#x} where the manifest says {stated:#x}", path, None, entry.zxid
+            )
+    if seen > entry.zxid:
+        raise CorruptSnapshot(
+            f"shows an effect of {format_zxid(seen)}, which is later than its zxid",
+            path,
+            None,
+            entry.zxid,
+        )
+    return tree, Base(entry.zxid, entry.zxid, True, path)
+
+
+def check_bytes(disk: Disk, path: str, entry: SnapshotEntry) -> None:
+    """Compare size and CRC-32 of a snapshot's file with what was written."""
+    try:
+        with disk.open_read(path) as file:
+            size = file.size()
+            if size != entry.size:
+                raise CorruptSnapshot(
+                    f"has {size} bytes where {entry.size} were written", path, min(size, entry.size)
+                )
+            crc = 0
+            for offset in range(0, size, _WINDOW_SIZE):
+                crc = zlib.crc32(file.read_at(offset, _WINDOW_SIZE), crc)
+    except FileNotFoundError as error:
+        raise CorruptSnapshot("is missing", path) from error
+    except OSError as error:
+        raise CorruptSnapshot(f"cannot be read: {error.strerror}", path) from error
+    if crc != entry.crc32:
+        raise CorruptSnapshot("its bytes are not the ones that were written (CRC-32)", path)
+
+
+class _Sealed:
+    """The segments as they will be listed: all sealed, the last one behind its last record."""
+
+    def __init__(self, segments: tuple[SegmentEntry, ...]) -> None:
+        self.segments = segments
+        self.notes: list[Problem] = []
+        self.unconfirmed_from: int | None = None
+
+    def settled(self, manifest: Manifest) -> Manifest:
+        """The manifest with these segments.
+
+        One that never became a part of the history must not keep its live name: what a torn group
+        left in it would be taken for the work of another program, and for damage.
+        """
+        dropped = manifest.segments[len(self.segments) :]
+        retired = (*manifest.retired, *(Retired(entry.name, delete=True) for entry in dropped))
+        return replace(manifest, segments=self.segments, retired=retired)
+
+
+def _replay(
+    disk: Disk,
+    directory: DataDirectory,
+    manifest: Manifest,
+    tree: Tree,
+    base: Base,
+    testimony: Testimony | None,
+    progress: Progress,
+) -> tuple[Replay, _Sealed]:
+    replay = Replay(tree, base, known_joins(manifest.segments))
+    sealed = _Sealed(manifest.segments)
+    for entry in segments_behind(manifest.segments, base.zxid):
+        path = listed_path(disk, directory, entry)
+        try:
+            with disk.open_read(path) as file:
+                if entry.seal is not None:
+                    _replay_sealed(
+                        replay, LogReader(file, entry.start, entry.seal.end), entry, path
+                    )
+                else:
+                    reader = LogReader(file, entry.start)
+                    _replay_open(replay, reader, entry, path, testimony, sealed)
+                progress(file.size())
+        except FileNotFoundError as error:
+            raise CorruptLog("is missing, although the manifest lists it", path) from error
+        except OSError as error:
+            raise CorruptLog(f"cannot be read: {error.strerror}", path) from error
+    replay.finish()
+    if replay.unsettled is not None and not manifest.unproven:
+        # Only Apache logs such digests, and what it left so was taken over as not proven.
+        raise replay.unsettled
+    return replay, sealed
+
+
+def known_joins(segments: tuple[SegmentEntry, ...]) -> dict[Zxid, Zxid]:
+    """Which record each epoch's first record follows."""
+    joins = {entry.first: entry.follows for entry in segments}
+    for entry in segments:
+        joins.update((join.zxid, join.follows) for join in entry.joins)
+    return joins
+
+
+def _feed_all(replay: Replay, reader: LogReader, entry: SegmentEntry, path: str) -> Zxid:
+    """Replay what lies behind the head; gives the last zxid of the segment."""
+    last = entry.follows
+    for frame in reader:
+        if last == entry.follows and frame.zxid != entry.first:
+            raise CorruptLog(
+                f"begins with {format_zxid(frame.zxid)} where the manifest says "
+                f"{format_zxid(entry.first)}",
+                path,
+                frame.offset,
+                frame.zxid,
+            )
+        last = Zxid(frame.zxid)
+        if last > replay.head:
+            replay.feed(frame, path)
+    return last
+
+
+def _replay_sealed(replay: Replay, reader: LogReader, entry: SegmentEntry, path: str) -> None:
+    last = _feed_all(replay, reader, entry, path)
+    check_seal(reader, entry, last, path)
+
+
+def check_seal(reader: LogReader, entry: SegmentEntry, last: Zxid, path: str) -> None:
+    """Compare a segment that was read with the seal that the manifest has for it."""
+    seal, ending = entry.seal, reader.ending
+    if seal is None:
+        return
+    if ending.offset != seal.end or last != seal.last:
+        raise CorruptLog(
+            f"{ending.reason or 'ends early'}; it was sealed at offset {seal.end} behind "
+            f"{format_zxid(seal.last)}",
+            path,
+            ending.offset,
+            last,
+        )
+    if reader.crc32 != seal.crc32:
+        raise CorruptLog("its bytes are not the ones that were sealed (CRC-32)", path)
+
+
+def _replay_open(
+    replay: Replay,
+    reader: LogReader,
+    entry: SegmentEntry,
+    path: str,
+    testimony: Testimony | None,
+    sealed: _Sealed,
+) -> None:
+    """Replay the open segment and decide what its end is."""
+    if entry is not sealed.segments[-1]:
+        raise BrokenHistory("is open, but it is not the last segment", path)
+    last = _feed_all(replay, reader, entry, path)
+    ending = reader.ending
+    acknowledged = testimony.end if testimony and testimony.serial == entry.serial else 0
+    if not is_torn_tail(ending, acknowledged):
+        raise CorruptLog(
+            f"{ending.reason or 'ends early'}; acknowledged up to offset {acknowledged}",
+            path,
+            ending.offset,
+            last,
+        )
+    if not ending.is_plain:
+        sealed.notes.append(
+            Problem(
+                "torn-tail",
+                Severity.NOTE,
+                f"{ending.reason}: the end of a write that was never acknowledged",
+                path,
+                ending.offset,
+                last,
+                "none needed: it is cut off at the next start",
+            )
+        )
+    if last == entry.follows:
+        # Not one record: the segment never became a part of the history.
+        sealed.segments = sealed.segments[:-1]
+        return
+    sealed.unconfirmed_from = max(entry.start, acknowledged)
+    seal = Seal(last, ending.offset, reader.crc32, replay.tree.digest)
+    sealed.segments = (*sealed.segments[:-1], replace(entry, seal=seal))
+
+
+def is_torn_tail(ending: Ending, acknowledged: int) -> bool:
+    """Whether what lies at the end of the open segment may be cut off (R4).
+
+    Only behind what was acknowledged, only if lost sectors explain it, and only if nothing
+    sound lies further on than one group reaches: a group is not written before the one in front
+    of it is on the disk.
+    """
+    if ending.offset < acknowledged:
+        return False
+    if ending.is_plain:
+        return True
+    if not ending.torn:
+        return False
+    return ending.valid_after is None or ending.valid_after - ending.offset <= GROUP_LIMIT_BYTES
+
+
+def _check_unused(
+    disk: Disk,
+    directory: DataDirectory,
+    manifest: Manifest,
+    base: SnapshotEntry,
+    problems: list[Problem],
+) -> bool:
+    """Check the listed files that this recovery did not read; True if one of them is bad."""
+    bad = False
+    for snapshot in manifest.snapshots:
+        if snapshot is base or any(p.file == directory.path_of(snapshot.name) for p in problems):
+            continue
+        try:
+            load_listed(disk, directory, snapshot)
+        except StorageError as error:
+            problems.append(problem_of(error, "snapshot-damaged"))
+            bad = True
+    behind = segments_behind(manifest.segments, base.zxid)
+    for entry in manifest.segments:
+        if entry in behind or entry.seal is None:
+            continue
+        path = listed_path(disk, directory, entry)
+        try:
+            with disk.open_read(path) as file:
+                reader = LogReader(file, entry.start, entry.seal.end)
+                last = entry.follows
+                for frame in reader:
+                    last = Zxid(frame.zxid)
+                check_seal(reader, entry, last, path)
+        except OSError as error:
+            problems.append(
+                Problem("log-damaged", Severity.DAMAGE, f"cannot be read: {error.strerror}", path)
+            )
+            bad = True
+        except StorageError as error:
+            problems.append(problem_of(error, "log-damaged"))
+            bad = True
+    return bad

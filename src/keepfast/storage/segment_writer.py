@@ -1,0 +1,96 @@
+"""Writing one log segment: groups of records, each made durable by one datasync.
+
+The file is filled with zeros ahead of the records.  Overwriting zeros that are on the disk needs
+no change to the file system's own books, which makes a datasync about half as expensive as one
+behind an append; a full disk is met while the zeros are written, before a record is; and what a
+crash leaves of an unsynced group is zeros, which is how the reader knows a torn tail.
+"""
+
+import contextlib
+import errno
+import zlib
+
+from keepfast.storage.disk import Disk, WriteFile
+from keepfast.storage.log_file import HEADER_SIZE, LOG_HEADER
+from keepfast.storage.manifest import Seal
+from keepfast.wire import Zxid
+
+_ZEROS = bytes(1 << 20)
+
+
+class SegmentWriter:
+    """Appends to one new segment.  Errors are the disk's; the caller decides what they mean."""
+
+    def __init__(self, disk: Disk, path: str, grow_bytes: int) -> None:
+        """Create the file: header and first zeros, durable under `path` once its directory is."""
+        self._grow_bytes = grow_bytes
+        self.position = HEADER_SIZE
+        self._size = 0
+        self._crc = 0
+        self._disk = disk
+        self._path = path
+        self._file: WriteFile = disk.create(path)
+        try:
+            self._file.write_at(0, LOG_HEADER)
+            self._size = HEADER_SIZE
+            self._extend(HEADER_SIZE)
+            self._file.fsync()
+        except OSError:
+            self.discard()
+            raise
+
+    def write(self, data: bytes) -> None:
+        """Write whole records and make them durable.
+
+        Raises OSError with ENOSPC only where the same call may be repeated later: what of the
+        records is in the file by then lies behind the position, and is overwritten.
+        """
+        end = self.position + len(data)
+        if end > self._size:
+            # Durable first: a record never reaches beyond the end that a crash may leave.
+            self._extend(end)
+            self._datasync()
+        self._file.write_at(self.position, data)
+        self._datasync()
+        self._crc = zlib.crc32(data, self._crc)
+        self.position = end
+
+    def seal(self, last: Zxid, digest: int | None) -> Seal:
+        """What the segment holds, if nothing is appended any more."""
+        return Seal(last, self.position, self._crc, digest)
+
+    def cut(self) -> None:
+        """Give the zeros behind the last record back to the disk."""
+        self._file.truncate(self.position)
+        self._file.fsync()
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+    def discard(self) -> None:
+        """Remove the file, which nothing refers to yet."""
+        self._file.close()
+        with contextlib.suppress(OSError):
+            self._disk.remove(self._path)
+
+    def _datasync(self) -> None:
+        try:
+            self._file.datasync()
+        except OSError as error:
+            # Whatever the reason, it is final: after a failed fsync nobody knows what is on the
+            # disk, so "no space" must not look like the ordinary kind, after which one goes on.
+            raise OSError(errno.EIO, f"fsync failed: {error.strerror}", self._path) from error
+
+    def _extend(self, needed: int) -> None:
+        """Write zeros up to the next step of growth behind `needed`."""
+        goal = needed + self._grow_bytes
+        while self._size < goal:
+            count = min(len(_ZEROS), goal - self._size)
+            try:
+                self._file.write_at(self._size, _ZEROS[:count])
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT) and self._size >= needed:
+                    return  # enough for now; the next growth will tell
+                raise
+            self._size += count

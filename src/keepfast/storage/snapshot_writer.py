@@ -1,0 +1,144 @@
+"""Writing a snapshot: in small steps, checked by reading it back, and never under a live name.
+
+The writer leaves a complete, durable file under a temporary name.  It becomes a part of the
+history when the store lists it in the manifest, and gets its live name after that (R3).
+"""
+
+import contextlib
+import errno
+import posixpath
+import zlib
+from collections.abc import Callable
+
+from keepfast.storage.compression import packer
+from keepfast.storage.disk import Disk, directory_of
+from keepfast.storage.layout import Compression, DataDirectory, snapshot_name
+from keepfast.storage.manifest import SnapshotEntry
+from keepfast.storage.snapshot_file import snapshot_pieces
+from keepfast.tree import FrozenTree
+from keepfast.wire import BrokenHistory, DiskFailed, DiskFull, StorageError, invariant
+
+_WINDOW_SIZE = 1 << 20
+
+
+class SnapshotWriter:
+    """Writes one frozen tree.  `step` until it returns False, then `complete`, or `abandon`.
+
+    A step is short: it encodes about a thousand znodes and hands them to the kernel.  `complete`
+    waits for the disk and may run on another thread; it touches the temporary file alone.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: DataDirectory,
+        frozen: FrozenTree,
+        compression: Compression,
+        serial: int,
+        on_failure: Callable[[DiskFailed], None] | None = None,
+    ) -> None:
+        """`on_failure` hears of an error that ends the store's claim to its data (R7)."""
+        self.zxid = frozen.zxid
+        self._on_failure = on_failure
+        self._disk = disk
+        self._frozen = frozen
+        self._name = snapshot_name(frozen.zxid, compression)
+        self._temporary = directory.in_snapshots(temporary_name(self._name, serial))
+        self._pieces = snapshot_pieces(frozen)
+        self._packer = packer(compression)
+        self._offset = 0
+        self._crc = 0
+        self._written = False
+        try:
+            self._file = disk.create(self._temporary)
+        except OSError as error:
+            frozen.close()
+            raise self._failure(error) from error
+
+    def step(self) -> bool:
+        """Write the next piece; False when there is none left.  Raises DiskFull or DiskFailed.
+
+        After an error nothing is left of the file, and the tree is released.
+        """
+        try:
+            piece = next(self._pieces, None)
+            data = self._packer.finish() if piece is None else self._packer.pack(piece)
+            if data:
+                self._file.write_at(self._offset, data)
+                self._offset += len(data)
+                self._crc = zlib.crc32(data, self._crc)
+        except OSError as error:
+            self.abandon()
+            raise self._failure(error) from error
+        if piece is None:
+            self._written = True
+            self._frozen.close()
+        return piece is not None
+
+    def complete(self) -> SnapshotEntry:
+        """Make the file durable, read it back, and describe it for the manifest.
+
+        Raises BrokenHistory if the history was truncated or replaced since the snapshot was begun.
+        """
+        invariant(self._written, "complete() before the last step()")
+        try:
+            self._file.fsync()
+            self._file.close()
+            self._read_back()
+            # The manifest will name the temporary: a crash must not lose that name.
+            self._disk.fsync_directory(directory_of(self._temporary))
+        except FileNotFoundError as error:
+            # settle() took it away together with the history that it is of.
+            raise BrokenHistory(
+                "is of a history that is no longer this one", self._name, None, self.zxid
+            ) from error
+        except OSError as error:
+            self.abandon()
+            raise self._failure(error) from error
+        return SnapshotEntry(
+            name=self._name,
+            zxid=self._frozen.zxid,
+            exact=True,
+            digest=self._frozen.digest,
+            state_digest=self._frozen.state_digest,
+            size=self._offset,
+            crc32=self._crc,
+            staged=posixpath.basename(self._temporary),
+        )
+
+    def abandon(self) -> None:
+        """Give up: remove what was written and release the tree."""
+        self._frozen.close()
+        self._file.close()
+        with contextlib.suppress(OSError):
+            self._disk.remove(self._temporary)
+
+    def _failure(self, error: OSError) -> StorageError:
+        failure = storage_error(error, self._temporary)
+        if isinstance(failure, DiskFailed) and self._on_failure is not None:
+            self._on_failure(failure)
+        return failure
+
+    def _read_back(self) -> None:
+        crc = 0
+        with self._disk.open_read(self._temporary) as file:
+            size = file.size()
+            for offset in range(0, size, _WINDOW_SIZE):
+                crc = zlib.crc32(file.read_at(offset, _WINDOW_SIZE), crc)
+        if size != self._offset or crc != self._crc:
+            raise OSError(errno.EIO, "reads back other bytes than were written")
+
+
+def temporary_name(name: str, serial: int) -> str:
+    """A name for a file in the making.
+
+    With the serial of the manifest: a name that a manifest may still refer to is never reused.
+    """
+    return f"keepfast.{name}.{serial}.tmp"
+
+
+def storage_error(error: OSError, path: str) -> StorageError:
+    """What an error of the disk means: no space is ordinary, everything else is final (R7)."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull("no space left", path)
+    return DiskFailed(f"the disk failed: {error.strerror or error}", path)

@@ -1,0 +1,594 @@
+"""The store: one server's history on disk, open for writing.
+
+Theory of operation.  The store is *open* on a directory that recovery found whole (or unproven,
+if the caller accepts that), or *closed to appends* on one that is empty or damaged, until a
+snapshot is installed.  Everything that changes which files count is one change of the manifest,
+with the files following it (manifest.py).  Records become durable in groups: `append` takes
+them, `sync` writes all that wait with one datasync.
+
+Not thread-safe: one thread at a time may be inside a method, except `append`, which may be called
+while another thread is in `sync`.
+
+After a failed write or fsync nothing of what this process believes about its files can be trusted
+(R7): every later call raises, and the way on is to open the directory again.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from keepfast.storage.disk import Disk, directory_of, make_directory_durably
+from keepfast.storage.epochs import Epochs, write_epoch_files
+from keepfast.storage.history import History, LogRecord
+from keepfast.storage.layout import (
+    LOCK_NAME,
+    DataDirectory,
+    list_directory,
+    log_name,
+)
+from keepfast.storage.log_file import frame
+from keepfast.storage.manifest import (
+    Manifest,
+    Retired,
+    SegmentEntry,
+    SnapshotEntry,
+    store_manifest,
+)
+from keepfast.storage.options import StoreOptions
+from keepfast.storage.problems import Standing
+from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
+from keepfast.storage.recovery_listed import GROUP_LIMIT_BYTES, check_bytes
+from keepfast.storage.retention import plan_retention
+from keepfast.storage.segment_writer import SegmentWriter
+from keepfast.storage.settle import (
+    confirm_files,
+    confirm_tail,
+    publish,
+    remove_aside,
+    remove_temporaries,
+    settle,
+    take_away,
+)
+from keepfast.storage.snapshot_writer import SnapshotWriter, storage_error, temporary_name
+from keepfast.storage.survey import Progress, no_progress
+from keepfast.storage.truncation import check_base, cut_segments
+from keepfast.storage.witness import Witness
+from keepfast.tree import FrozenTree, Tree
+from keepfast.wire import (
+    BrokenHistory,
+    CorruptSnapshot,
+    DiskFailed,
+    DiskFull,
+    KeepfastError,
+    StorageError,
+    Zxid,
+    counter_of,
+    epoch_of,
+    format_zxid,
+    invariant,
+)
+
+T = TypeVar("T")
+
+
+class Store:
+    """See the module."""
+
+    def __init__(
+        self, disk: Disk, directory: DataDirectory, recovery: Recovery, options: StoreOptions
+    ) -> None:
+        """Use `Store.open`."""
+        self.directory = directory
+        self.options = options
+        self.standing = recovery.standing
+        self.degraded = recovery.degraded
+        # Without a state that may be used nothing can be appended to it.
+        head = NO_HISTORY if recovery.tree is None else recovery.head
+        self.head = head  # last record taken
+        self.durable = head  # last record on disk
+        self._disk = disk
+        self._manifest = recovery.manifest
+        self._head_digest = recovery.tree.digest if recovery.tree is not None else None
+        # Records that append() took, and those of them that sync() is at: one thread's each.
+        self._pending: deque[tuple[Zxid, bytes, int | None]] = deque()
+        self._taken: list[tuple[Zxid, bytes, int | None]] = []
+        self._writer: SegmentWriter | None = None
+        self._witness: Witness | None = None
+        self._roll = False
+        self._has_space = True
+        self._failure: StorageError | None = None
+        self._proven: set[str] = set() if recovery.base is None else {recovery.base.name}
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: DataDirectory,
+        options: StoreOptions | None = None,
+        progress: Progress = no_progress,
+    ) -> tuple["Store", Recovery]:
+        """Recover a directory, put it in order and open it; the directories are made if missing.
+
+        The caller looks at `Recovery.standing` and decides: on a damaged directory nothing is
+        changed, and only `install_snapshot` leads on.
+        """
+        options = options or StoreOptions()
+        try:
+            for place in directory.both:
+                make_directory_durably(disk, place)
+            disk.lock(directory.in_snapshots(LOCK_NAME))
+        except BlockingIOError as error:
+            raise StorageError(
+                "another server is running on this directory", directory.snapshots
+            ) from error
+        except OSError as error:
+            raise storage_error(error, error.filename or directory.snapshots) from error
+        try:
+            recovery = recover(disk, directory, progress=progress)
+            store = cls(disk, directory, recovery, options)
+            if recovery.standing is not Standing.DAMAGED:
+                store._guard(store._take_over, recovery)
+        except KeepfastError:
+            disk.unlock(directory.in_snapshots(LOCK_NAME))
+            raise
+        return store, recovery
+
+    def _take_over(self, recovery: Recovery) -> None:
+        """Make the directory agree with what recovery found, and all of it durable.
+
+        What was read may have been in memory only, if the last process was killed; from now on
+        this server vouches for it.
+        """
+        disk, directory = self._disk, self.directory
+        if recovery.tree is None:
+            for place in directory.both:
+                disk.fsync_directory(place)
+            remove_temporaries(disk, directory)
+        else:
+            if recovery.has_foreign_files:
+                confirm_files(disk, directory, self._manifest)
+            elif recovery.unconfirmed_from is not None:
+                segment = self._manifest.segments[-1]
+                confirm_tail(disk, directory, segment, recovery.unconfirmed_from)
+            retired = self._manifest.retired
+            if recovery.base is None:
+                # Logs of 3.4 without a snapshot: write the base that recovery had to assume.
+                self._write_base(recovery.tree, retired)
+            else:
+                self._ordinary_if_full(lambda: self._commit(retired=retired))
+            settle(disk, directory, self._manifest)
+        self._ordinary_if_full(lambda: write_epoch_files(disk, directory, recovery.epochs))
+
+    # -- a new history ---------------------------------------------------------------------------
+
+    def initialise(self) -> Tree:
+        """Begin a new, empty history on an empty directory: Apache's empty tree at zxid 0."""
+        invariant(self.standing is Standing.EMPTY, "only an empty directory is initialised")
+        tree = Tree()
+        self._guard(self._write_base, tree)
+        self.standing = Standing.WHOLE
+        self.head = self.durable = Zxid(0)
+        self._head_digest = tree.digest
+        return tree
+
+    def _write_base(self, tree: Tree, retired: tuple[Retired, ...] = ()) -> None:
+        entry = self._snapshot_now(tree.freeze())
+        snapshots = (*self._manifest.snapshots, entry)
+        self._list_snapshot(entry, snapshots=snapshots, retired=retired)
+        self._publish(entry)
+        self._proven.add(entry.name)
+
+    def _publish(self, entry: SegmentEntry | SnapshotEntry) -> None:
+        """Give a listed file its live name; the next manifest will no longer call it staged."""
+        publish(self._disk, self.directory, entry)
+        self._manifest = self._manifest.published(entry.name)
+
+    def _snapshot_now(self, frozen: FrozenTree) -> SnapshotEntry:
+        writer = self.begin_snapshot(frozen)
+        while writer.step():
+            pass
+        return writer.complete()
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def append(self, zxid: Zxid, entry: bytes, digest: int | None = None) -> None:
+        """Take a record that directly follows the last one; `sync` makes it durable.
+
+        `digest` is the tree digest behind it, where known.  Raises DiskFull, or DiskFailed after a
+        failure, with nothing taken.
+        """
+        if zxid != self.head + 1 or not counter_of(zxid):
+            invariant(
+                self.head >= 0 and epoch_of(zxid) > epoch_of(self.head) and counter_of(zxid) == 1,
+                f"{format_zxid(zxid)} does not follow {format_zxid(self.head)}",
+            )
+        if not self._has_space:
+            raise self._failure or DiskFull("no space left for records", self.directory.logs)
+        # Framed here and not in sync(): this thread has time while the other waits for the disk.
+        self._pending.append((zxid, frame(entry), digest))
+        self.head = zxid
+
+    def sync(self) -> Zxid:
+        """Write the records that wait and make them durable; gives the last durable zxid.
+
+        Raises DiskFull with every record that is not durable still waiting: call again when there
+        is space.  Raises DiskFailed for good.
+        """
+        return self._guard(self._sync)
+
+    def _sync(self) -> Zxid:
+        taken, pending = self._taken, self._pending
+        while pending:
+            taken.append(pending.popleft())
+        while self._taken:
+            self._write_group()
+        return self.durable
+
+    def _write_group(self) -> None:
+        """Write as many of the taken records as go into one segment and one group."""
+        taken = self._taken
+        first = taken[0][0]
+        last, size, digest = self.durable, 0, None
+        if first != last + 1 or not counter_of(first):
+            self._roll = True  # an epoch begins, and the manifest says what it follows (R1)
+        frames: list[bytes] = []
+        for zxid, data, after in taken:
+            if frames and (zxid != last + 1 or size + len(data) > GROUP_LIMIT_BYTES):
+                break
+            frames.append(data)
+            size += len(data)
+            last, digest = zxid, after
+        writer = self._writer_for(first)
+        self._ordinary_if_full(lambda: writer.write(b"".join(frames)))
+        # From here on the records may be acknowledged, and must not be written again.
+        del taken[: len(frames)]
+        self.durable, self._head_digest = last, digest
+        if writer.position >= self.options.segment_bytes:
+            self._roll = True
+        witness, serial = self._witness, self._manifest.segments[-1].serial
+        if witness is not None:
+            self._ordinary_if_full(lambda: witness.testify(serial, writer.position, last))
+
+    def _writer_for(self, first: Zxid) -> SegmentWriter:
+        if self._writer is not None and not self._roll:
+            return self._writer
+        if self._witness is None:
+            self._witness = self._ordinary_if_full(lambda: Witness(self._disk, self.directory))
+        name = log_name(first)
+        serial = self._manifest.serial + 1
+        temporary = temporary_name(name, serial)
+        path = self.directory.in_logs(temporary)
+        entry = SegmentEntry(
+            name=name,
+            first=first,
+            follows=self.durable,
+            follows_digest=self._head_digest,
+            serial=serial,
+            staged=temporary,
+        )
+        segments = (*self._sealed_segments(), entry)
+        writer = self._ordinary_if_full(
+            lambda: SegmentWriter(self._disk, path, self.options.grow_bytes)
+        )
+        try:
+            self._ordinary_if_full(lambda: self._disk.fsync_directory(directory_of(path)))
+            self._ordinary_if_full(lambda: self._commit(segments=segments))
+        except DiskFull:
+            writer.discard()
+            raise
+        self._publish(entry)
+        self._close_writer()
+        self._writer, self._roll = writer, False
+        return writer
+
+    def _sealed_segments(self) -> tuple[SegmentEntry, ...]:
+        """The listed segments, with the open one sealed where it stands."""
+        segments = self._manifest.segments
+        if self._writer is None:
+            return segments
+        seal = self._writer.seal(self.durable, self._head_digest)
+        return (*segments[:-1], replace(segments[-1], seal=seal))
+
+    def _close_writer(self) -> None:
+        """Leave the segment that was just sealed."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.cut()
+            writer.close()
+
+    def _forget_pending(self) -> None:
+        """Drop records that were never durable: the history that they belong to ends here."""
+        self._pending.clear()
+        self._taken.clear()
+
+    def roll(self) -> None:
+        """Begin a new segment with the next record."""
+        self._roll = self._writer is not None
+
+    def confirm(self) -> None:
+        """Make durable how far records were acknowledged; for idle moments (see witness.py)."""
+        self._guard(self._confirm)
+
+    def _confirm(self) -> None:
+        if self._witness is not None:
+            self._witness.sync()
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest that holds; for reports."""
+        return self._manifest
+
+    @property
+    def history(self) -> History:
+        """The durable records, for catch-up."""
+        return History(self._disk, self.directory, self._manifest, self.durable)
+
+    def records_behind(self, zxid: Zxid) -> Iterator[LogRecord] | None:
+        """The records that directly follow `zxid`, to the end; None if the log cannot prove them.
+
+        None means that a peer at `zxid` must be served otherwise (R9).
+        """
+        return self.history.records_behind(zxid)
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def begin_snapshot(self, frozen: FrozenTree) -> SnapshotWriter:
+        """Start to write a snapshot; see SnapshotWriter.  Raises DiskFull or DiskFailed."""
+        return self._guard(
+            lambda: SnapshotWriter(
+                self._disk,
+                self.directory,
+                frozen,
+                self.options.compression,
+                self._manifest.serial,
+                self._fail,
+            )
+        )
+
+    def commit_snapshot(self, entry: SnapshotEntry) -> None:
+        """List a completed snapshot of a committed state of this history.
+
+        Raises DiskFull, with the snapshot removed: another one can be taken later.  Raises
+        BrokenHistory if the history that it was taken of was truncated or replaced since.
+        """
+        invariant(entry.zxid <= self.durable, "a snapshot holds only what the log holds durably")
+        self._guard(self._commit_snapshot, entry)
+
+    def _commit_snapshot(self, entry: SnapshotEntry) -> None:
+        if not self._disk.exists(self._staged_path(entry)):
+            # settle() took it away together with the history.
+            raise BrokenHistory(
+                "is of a history that is no longer this one", entry.name, None, entry.zxid
+            )
+        others = tuple(s for s in self._manifest.snapshots if s.name != entry.name)
+        snapshots = tuple(sorted((*others, entry), key=lambda s: s.zxid))
+        self._list_snapshot(entry, snapshots=snapshots)
+        self._publish(entry)
+        self._proven.add(entry.name)
+
+    def install_snapshot(self, tree: Tree) -> None:
+        """Replace the whole history by the state of `tree` (SNAP): a new generation.
+
+        The old files are out at the moment the manifest changes and are kept aside.  On return
+        the new state is durable.  Raises DiskFull with the old history untouched.
+        """
+        self._guard(self._install, tree)
+
+    def _staged_path(self, entry: SnapshotEntry) -> str:
+        return self.directory.in_snapshots(entry.staged or entry.name)
+
+    def _list_snapshot(self, entry: SnapshotEntry, **changes: object) -> None:
+        """Change the manifest to one with a new snapshot; on a full disk the file is removed."""
+        try:
+            self._ordinary_if_full(lambda: self._commit(**changes))
+        except DiskFull:
+            with contextlib.suppress(OSError):
+                self._disk.remove(self._staged_path(entry))
+            raise
+
+    def _install(self, tree: Tree) -> None:
+        entry = self._snapshot_now(tree.freeze())
+        listing = list_directory(self._disk, self.directory)
+        old = {*listing.snapshots, *listing.logs} - {entry.name}
+        retired = tuple(Retired(name, delete=False) for name in sorted(old))
+        self._list_snapshot(
+            entry,
+            generation=self._manifest.generation + 1,
+            snapshots=(entry,),
+            segments=(),
+            retired=retired,
+            unproven=(),  # a leader vouches for all of it
+        )
+        self._forget_pending()
+        self._abandon_writer()
+        settle(self._disk, self.directory, self._manifest)
+        self.head = self.durable = entry.zxid
+        self._head_digest = tree.digest
+        self.standing, self.degraded = Standing.WHOLE, False
+        self._proven = {entry.name}
+
+    # -- truncation and purge --------------------------------------------------------------------
+
+    def truncate(self, zxid: Zxid) -> Recovery:
+        """Drop every record and snapshot behind `zxid` (TRUNC), durably, and load what is left.
+
+        Raises BrokenHistory, with nothing changed, if `zxid` is not in this history or nothing is
+        left to recover it from: then only a snapshot from the leader helps (R5).  Raises DiskFull
+        with nothing changed too.
+        """
+        return self._guard(self._truncate, zxid)
+
+    def _truncate(self, zxid: Zxid) -> Recovery:
+        sealed = replace(self._manifest, segments=self._sealed_segments())
+        history = History(self._disk, self.directory, sealed, self.durable)
+        if not history.contains(zxid):
+            raise BrokenHistory(
+                f"{format_zxid(zxid)} is not in this history", self.directory.logs, None, zxid
+            )
+        snapshots = tuple(s for s in sealed.snapshots if s.zxid <= zxid)
+        if not snapshots:
+            raise BrokenHistory(
+                f"no snapshot at or below {format_zxid(zxid)} is left", None, None, zxid
+            )
+        segments = cut_segments(history, zxid)
+        kept = replace(sealed, snapshots=snapshots, segments=segments)
+        check_base(self._disk, self.directory, kept, zxid)
+        retired = tuple(
+            Retired(name, delete=False) for name in sorted(sealed.names() - kept.names())
+        )
+        self._ordinary_if_full(
+            lambda: self._commit(
+                generation=self._manifest.generation + 1,
+                snapshots=snapshots,
+                segments=segments,
+                retired=retired,
+                unproven=tuple(z for z in sealed.unproven if z <= zxid),
+            )
+        )
+        self._forget_pending()
+        self._abandon_writer()
+        settle(self._disk, self.directory, self._manifest)
+        # No state survives from memory: what counts is what a restart would read (R7).
+        recovery = recover(self._disk, self.directory)
+        self.standing, self.degraded = recovery.standing, recovery.degraded
+        self.head = self.durable = recovery.head
+        self._head_digest = recovery.tree.digest if recovery.tree is not None else None
+        invariant(
+            recovery.head == zxid or recovery.standing is Standing.DAMAGED,
+            "a truncation ends at its zxid",
+        )
+        return recovery
+
+    def _abandon_writer(self) -> None:
+        """Leave a segment that is no longer listed, or that is sealed already."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def purge(self, retain: int) -> tuple[str, ...]:
+        """Delete what no kept recovery path needs (R11); gives the names that went.
+
+        Nothing is deleted while the last recovery was degraded or the data is not whole: then
+        every file may be the one that is needed.
+        """
+        return self._guard(self._purge, retain)
+
+    def _purge(self, retain: int) -> tuple[str, ...]:
+        if self.degraded or self.standing is not Standing.WHOLE:
+            return ()
+        self._prove_snapshots()
+        plan = plan_retention(self._manifest, self.durable, retain, frozenset(self._proven))
+        removed = remove_aside(self._disk, self.directory, keep_generation=-1)
+        if plan.deleted:
+            self._ordinary_if_full(
+                lambda: self._commit(
+                    snapshots=plan.snapshots, segments=plan.segments, retired=plan.deleted
+                )
+            )
+            take_away(self._disk, self.directory, self._manifest.retired, self._manifest.generation)
+        return (*removed, *(entry.name for entry in plan.deleted))
+
+    def _prove_snapshots(self) -> None:
+        """Read those that this process did not load or write: only what can be read counts."""
+        for entry in self._manifest.snapshots:
+            if entry.name not in self._proven:
+                with contextlib.suppress(CorruptSnapshot):
+                    check_bytes(self._disk, self.directory.in_snapshots(entry.name), entry)
+                    self._proven.add(entry.name)
+
+    # -- epochs, space, the end ------------------------------------------------------------------
+
+    @property
+    def epochs(self) -> Epochs:
+        """The epochs that this server promised and agreed to."""
+        return Epochs(self._manifest.accepted_epoch, self._manifest.current_epoch)
+
+    def set_epochs(self, epochs: Epochs) -> None:
+        """Store both epochs; durable on return, and only then may they be vouched for (R8)."""
+        self._guard(self._set_epochs, epochs)
+
+    def _set_epochs(self, epochs: Epochs) -> None:
+        invariant(
+            epochs.accepted is not None and epochs.current is not None,
+            "epochs are stored together: a missing one cannot be told from a lost one",
+        )
+        for old, new in (
+            (self._manifest.accepted_epoch, epochs.accepted),
+            (self._manifest.current_epoch, epochs.current),
+        ):
+            invariant(old is None or (new is not None and new >= old), "an epoch never falls")
+        self._ordinary_if_full(
+            lambda: self._commit(accepted_epoch=epochs.accepted, current_epoch=epochs.current)
+        )
+        self._ordinary_if_full(lambda: write_epoch_files(self._disk, self.directory, epochs))
+
+    def has_space(self) -> bool:
+        """Look at the disk again: whether new records are taken."""
+        free = min(self._disk.free_bytes(place) for place in self.directory.both)
+        self._has_space = free >= self.options.reserve_bytes and self._failure is None
+        return self._has_space
+
+    def close(self) -> None:
+        """Make everything durable, seal the last segment and release the directory.
+
+        The directory is released in any case.  Raises DiskFull if records were still waiting for
+        space: they are lost, and nobody was told that they are durable.
+        """
+        try:
+            if self._failure is None:
+                self._guard(self._close)
+        finally:
+            if self._witness is not None:
+                self._witness.close()
+            self._abandon_writer()
+            self._disk.unlock(self.directory.in_snapshots(LOCK_NAME))
+            # From now on the files are somebody else's.
+            self._fail(self._failure or StorageError("the store is closed", self.directory.logs))
+
+    def _close(self) -> None:
+        self._sync()
+        if self._writer is not None:
+            segments = self._sealed_segments()
+            self._ordinary_if_full(lambda: self._commit(segments=segments))
+            self._close_writer()
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def _commit(self, **changes: object) -> None:
+        """Change the manifest; what was retired before is gone by now and not listed again."""
+        changes.setdefault("retired", ())
+        manifest = self._manifest.next(**changes)
+        store_manifest(self._disk, self.directory, manifest)
+        self._manifest = manifest
+
+    def _ordinary_if_full(self, action: Callable[[], T]) -> T:
+        """Run what leaves nothing behind when the disk is full."""
+        try:
+            return action()
+        except OSError as error:
+            failure = storage_error(error, error.filename or self.directory.logs)
+            if isinstance(failure, DiskFull):
+                self._has_space = False
+            raise failure from error
+
+    def _guard(self, action: Callable[..., T], *arguments: object) -> T:
+        """Run a change of the disk; an error of the disk ends this store's claim to it (R7)."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return action(*arguments)
+        except DiskFailed as error:
+            self._fail(error)
+            raise
+        except OSError as error:
+            failure = DiskFailed(f"the disk failed: {error.strerror or error}", error.filename)
+            self._fail(failure)
+            raise failure from error
+
+    def _fail(self, failure: StorageError) -> None:
+        self._failure = failure
+        self._has_space = False  # so that append() looks

@@ -1,0 +1,64 @@
+"""Exact truncation: what is left of a history that is cut behind a record (rule R5)."""
+
+from dataclasses import replace
+
+from keepfast.storage.disk import Disk
+from keepfast.storage.history import History
+from keepfast.storage.layout import DataDirectory
+from keepfast.storage.log_file import LogReader
+from keepfast.storage.manifest import Manifest, Seal, SegmentEntry
+from keepfast.storage.recovery_listed import recover_listed
+from keepfast.storage.survey import no_progress
+from keepfast.wire import BrokenHistory, CorruptLog, Zxid
+
+
+def cut_segments(history: History, zxid: Zxid) -> tuple[SegmentEntry, ...]:
+    """The segments of a history that ends at `zxid`, which it contains."""
+    kept: list[SegmentEntry] = []
+    for segment in history.manifest.segments:
+        if segment.first > zxid:
+            continue
+        if segment.seal is not None and segment.seal.last <= zxid:
+            kept.append(segment)
+            continue
+        kept.append(_cut(history, segment, zxid))
+    return tuple(kept)
+
+
+def check_base(disk: Disk, directory: DataDirectory, kept: Manifest, zxid: Zxid) -> None:
+    """Raise BrokenHistory if what a truncation would keep does not give the state at `zxid`.
+
+    A snapshot that Apache wrote may show effects of records that the truncation drops, and not
+    even the file tells for sure: so it is tried.
+    """
+    if kept.snapshots[-1].exact:
+        return
+    trial = recover_listed(disk, directory, kept, [], False, no_progress)
+    if trial.tree is None or trial.head != zxid:
+        raise BrokenHistory(
+            "the snapshot that is left shows effects of records that would be dropped",
+            directory.path_of(kept.snapshots[-1].name),
+            None,
+            zxid,
+        )
+
+
+def _cut(history: History, segment: SegmentEntry, zxid: Zxid) -> SegmentEntry:
+    """A segment that ends behind `zxid`: its record is looked for, never guessed (R5)."""
+    path = history.directory.in_logs(segment.name)
+    end = None
+    try:
+        with history.disk.open_read(path) as file:
+            for frame in LogReader(file, segment.start):
+                if frame.zxid == zxid:
+                    end = frame.end
+                    break
+            if end is None:
+                raise CorruptLog("the record to cut behind is not there", path, None, zxid)
+            reader = LogReader(file, segment.start, end)
+            for _ in reader:
+                pass
+    except OSError as error:
+        raise CorruptLog(f"cannot be read: {error.strerror}", path) from error
+    joins = tuple(join for join in segment.joins if join.zxid <= zxid)
+    return replace(segment, joins=joins, seal=Seal(zxid, end, reader.crc32, None))

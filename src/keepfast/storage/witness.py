@@ -1,0 +1,128 @@
+"""The witness: how far the open segment is known to have been acknowledged (rule R4).
+
+A crash may tear the records of the last group, which nobody was told about yet; damage may hit
+records that clients rely on.  Both leave a bad record at the end of the open segment, and the log
+alone cannot tell them apart.  So after each group's fsync the position that it reached is written
+here: whatever lies before it was acknowledged, and if it cannot be read it is damage.
+
+The witness itself is *not* fsynced with each group, which would double the cost of a write.  It
+needs not be: it is written only after the fact that it states, so an old witness is a weaker
+truth, never a lie.  A killed process leaves the newest one (it is in the page cache); a power cut
+leaves one that is at most `SYNC_EVERY` groups old, or none behind the last idle moment.
+
+    two slots, at 0 and 4096, written in turn; each inside one sector, so never torn
+    0    8   magic "KFWITNSS"
+    8    8   sequence number
+    16   8   serial of the segment (manifest.SegmentEntry.serial)
+    24   8   acknowledged end: offset behind the last acknowledged record
+    32   8   zxid of that record
+    40   4   CRC-32 of the 40 bytes before
+"""
+
+import contextlib
+import struct
+import zlib
+from dataclasses import dataclass
+
+from keepfast.storage.disk import Disk, WriteFile, directory_of, read_file, temporary_of
+from keepfast.storage.layout import DataDirectory
+from keepfast.wire import Zxid
+
+_MAGIC = b"KFWITNSS"
+_SLOT = struct.Struct(">8sqqqq")
+_CRC = struct.Struct(">I")
+_SLOT_DISTANCE = 4096
+_FILE_SIZE = 2 * _SLOT_DISTANCE
+
+SYNC_EVERY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """The newest thing that a witness file says."""
+
+    serial: int
+    end: int
+    zxid: Zxid
+
+
+class Witness:
+    """Writes the witness of one open segment at a time."""
+
+    def __init__(self, disk: Disk, directory: DataDirectory) -> None:
+        """Make an empty witness under its name; durable on return."""
+        path = directory.witness
+        temporary = temporary_of(path)
+        self._sequence = 0
+        self._unsynced = 0
+        self._file: WriteFile = disk.create(temporary)
+        try:
+            self._file.write_at(0, bytes(_FILE_SIZE))
+            self._file.fsync()
+            disk.rename(temporary, path)
+            disk.fsync_directory(directory_of(path))
+        except OSError:
+            self._file.close()
+            with contextlib.suppress(OSError):
+                disk.remove(temporary)
+            raise
+
+    def testify(self, serial: int, end: int, zxid: Zxid) -> None:
+        """State that everything before `end` is acknowledged. Call after the group's fsync."""
+        self._sequence += 1
+        record = _SLOT.pack(_MAGIC, self._sequence, serial, end, zxid)
+        data = record + _CRC.pack(zlib.crc32(record))
+        self._file.write_at(self._sequence % 2 * _SLOT_DISTANCE, data)
+        self._unsynced += 1
+        if self._unsynced >= SYNC_EVERY:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make the newest statement durable; for idle moments."""
+        if self._unsynced:
+            self._file.datasync()
+            self._unsynced = 0
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+
+def read_testimony(disk: Disk, directory: DataDirectory) -> Testimony | None:
+    """The newest valid statement; None if there is no witness or it has said nothing yet."""
+    slots = [_statement(slot) for slot in _slots(disk, directory)]
+    newest = max(
+        (slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None
+    )
+    return None if newest is None else newest[1]
+
+
+def is_intact(disk: Disk, directory: DataDirectory) -> bool:
+    """Whether the witness is there, and says what was written into it.
+
+    No crash leaves it otherwise: it is durable before the first segment that it speaks for is
+    listed, and a slot lies inside one sector.
+    """
+    slots = _slots(disk, directory)
+    return bool(slots) and all(not any(slot) or _statement(slot) is not None for slot in slots)
+
+
+def _slots(disk: Disk, directory: DataDirectory) -> list[bytes]:
+    """The two slots; none if the file is not there in its full size."""
+    try:
+        data = read_file(disk, directory.witness, _FILE_SIZE)
+    except OSError:
+        return []
+    if len(data) != _FILE_SIZE:
+        return []
+    size = _SLOT.size + _CRC.size
+    return [data[offset : offset + size] for offset in (0, _SLOT_DISTANCE)]
+
+
+def _statement(slot: bytes) -> tuple[int, Testimony] | None:
+    """Sequence number and statement of a slot; None if it is not valid."""
+    record, check = slot[: _SLOT.size], slot[_SLOT.size :]
+    magic, sequence, serial, end, zxid = _SLOT.unpack(record)
+    if magic != _MAGIC or check != _CRC.pack(zlib.crc32(record)):
+        return None
+    return sequence, Testimony(serial, end, Zxid(zxid))
