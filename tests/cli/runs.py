@@ -1,0 +1,103 @@
+"""Running the command line, in this process and as a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from keepfast.cli import main
+from keepfast.wire import (
+    LogEntry,
+    OpCode,
+    SessionId,
+    SetDataTxn,
+    TxnDigest,
+    TxnHeader,
+    encode_entry,
+    make_zxid,
+)
+from tests.storage.directories import log_bytes
+
+KEEPFAST = (sys.executable, "-m", "keepfast")
+TIMEOUT_SECONDS = 120
+
+
+class Result(NamedTuple):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Standard output as one JSON document."""
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
+
+    def check_sentence(self, *words: str) -> None:
+        """One sentence on standard error, nothing on standard output, all of `words` in it."""
+        assert self.out == ""
+        assert self.err.startswith("keepfast: ")
+        assert self.err.count("\n") == 1, self.err
+        assert "Traceback" not in self.err
+        for word in words:
+            assert word in self.err
+
+
+def plain_environment(**changes: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    return kept | changes
+
+
+def run(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Result:
+    """Run a command as a process of its own."""
+    done = subprocess.run(
+        [*KEEPFAST, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=cwd,
+        env=plain_environment(**environment),
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Result:
+    """Run a command in this process."""
+    capsys.readouterr()
+    code = main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return Result(code, printed.out, printed.err)
+
+
+def fingerprint(root: Path) -> dict[str, tuple[int, int, str]]:
+    """Size, time of change and hash of everything below `root`, by name."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        status = path.lstat()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path.relative_to(root))] = (status.st_size, status.st_mtime_ns, digest)
+    return found
+
+
+def write_long_log(path: Path, count: int) -> None:
+    """A log of `count` setData records."""
+    entries = []
+    for number in range(1, count + 1):
+        header = TxnHeader(
+            SessionId(0x51), number, make_zxid(1, number), 1_700_000_000_000, OpCode.SET_DATA
+        )
+        body = SetDataTxn(f"/a/{number % 100}", b"value" * 10, number)
+        entries.append(encode_entry(LogEntry(header, body, TxnDigest(2, number))))
+    path.write_bytes(log_bytes(entries))
