@@ -18,7 +18,7 @@ WORKERS ?= auto
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test sim bench lock clean
+.PHONY: help setup demo check format test kazoo sim bench lock clean
 
 help: ## list the targets
 	@echo 'Keepfast. Targets:'
@@ -66,6 +66,10 @@ sim: setup ## storage fault injection: crash at every disk call, damage to every
 	@echo 'The simulator of whole servers does not exist yet.'
 	@echo 'This runs the fault-injection campaign of the storage engine.'
 	$(BIN)/python -m pytest -s tests/storage/test_crash_consistency.py tests/storage/test_damage_sweep.py $(ARGS)
+
+# Not part of `test`: it takes minutes, and the packages of an environment of its own.
+kazoo: setup ## kazoo's own test suite on one server of ours; takes minutes, so `make test` leaves it out (ARGS)
+	$(BIN)/python -m tests.kazoo_suite.run $(ARGS)
 
 bench: setup ## run every benchmark; each prints one table
 	@set -e; for script in benchmarks/bench_*.py; do \

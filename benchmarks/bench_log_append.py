@@ -1,4 +1,4 @@
-"""How much of the disk's speed does the store keep? Append and fsync in groups, against a bare loop.
+"""How much of the disk's speed the store keeps: append and fsync in groups, against a bare loop.
 
 The bare loop writes the same bytes in the same groups to a fresh file: write, fdatasync, again. The
 store is used as a server uses it: one thread appends the next group while another is in sync().

@@ -258,4 +258,12 @@ def test_layers_of_the_contract__are_those_of_the_style_guide() -> None:
         if contract["id"] == "layers"
     )
     bare = [re.sub(r"[()\s]", "", layer) for layer in layers]
-    assert bare == ["cli", "server|sim|pipeline", "replica|storage", "tree|quorum", "wire"]
+    # The style guide's line, with the packages that it does not name where their needs put them.
+    assert bare == [
+        "__main__",
+        "cli|testing",
+        "server|sim|pipeline|shell",
+        "replica|storage",
+        "tree|quorum|client",
+        "wire",
+    ]

@@ -1,7 +1,8 @@
 """Keepfast: a coordination service compatible with Apache ZooKeeper, and its audit.
 
 Nothing lives here but the version. The sub-packages are the architecture, each importing only
-those to its left: wire <- tree | quorum <- replica | storage <- server | sim | pipeline <- cli.
+those to its left: wire <- tree | quorum | client <- replica | storage <- server | sim | pipeline |
+shell <- cli.
 """
 
 __version__ = "0.1.0"

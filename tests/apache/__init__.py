@@ -1,11 +1,12 @@
 """The judge: real Apache ZooKeeper 3.9.5 servers, started from the jars that PySpark installs.
 
 `ApacheServer` and `ApacheEnsemble` start, ask and stop servers; `read_tree` and `tree_digest` read
-them through a stock client; `History` writes random histories; `run_tool` runs Apache's offline
-tools. Nothing here imports the package under test: a judge that shared its decoder could not
-disagree with it.
+them through a stock client; `ApacheCommands` runs the commands of the admin server; `History`
+writes random histories; `run_tool` runs Apache's offline tools. Nothing here imports the package
+under test: a judge that shared its decoder could not disagree with it.
 """
 
+from tests.apache.admin import ApacheCommands
 from tests.apache.history import History, Summary
 from tests.apache.java import (
     ZOOKEEPER_VERSION,
@@ -40,6 +41,7 @@ __all__ = [
     "SUPER_DIGEST",
     "ZOOKEEPER_VERSION",
     "AclEntry",
+    "ApacheCommands",
     "ApacheDidNotStartError",
     "ApacheEnsemble",
     "ApacheServer",

@@ -111,7 +111,7 @@ class History:
         self._session_timeout_s = session_timeout_s
         self._largest_tree = largest_tree
         self._clients: list[Any] = [None] * sessions
-        self._paths = _PathPool()
+        self._paths = PathPool()
         # Not the names of another seed's history on the same server.
         self._names_given = seed * 1_000_000
         self._summary = Summary()
@@ -394,7 +394,7 @@ _MAKERS: dict[str, tuple[float, Callable[[History], list[Any]]]] = {
 }
 
 
-class _PathPool:
+class PathPool:
     """The znodes that are thought to exist: choose, add and remove in constant time."""
 
     def __init__(self) -> None:

@@ -78,15 +78,20 @@ def find_java() -> Path:
 
 
 @cache
-def zookeeper_classpath() -> str:
-    """The class path of Apache ZooKeeper, made of jars of the installed pyspark."""
+def zookeeper_classpath(*more: str) -> str:
+    """The class path of Apache ZooKeeper, made of jars of the installed pyspark.
+
+    `more` are the beginnings of the names of further jars.
+    """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JavaNotFoundError("pyspark is not installed: run `make setup`")
     jars = Path(spec.origin).parent / "jars"
     if not (jars / f"zookeeper-{ZOOKEEPER_VERSION}.jar").exists():
         raise JavaNotFoundError(f"pyspark does not bring ZooKeeper {ZOOKEEPER_VERSION}: {jars}")
-    chosen = [jar for jar in sorted(jars.glob("*.jar")) if jar.name.startswith(_JAR_PREFIXES)]
+    chosen = [
+        jar for jar in sorted(jars.glob("*.jar")) if jar.name.startswith((*_JAR_PREFIXES, *more))
+    ]
     return os.pathsep.join(map(str, chosen))
 
 
@@ -97,6 +102,7 @@ def java_command(
     properties: Sequence[tuple[str, str]] = (),
     heap_mb: int = 256,
     java: Path | None = None,
+    jars: Sequence[str] = (),
 ) -> list[str]:
     """The command line that runs a class of Apache ZooKeeper in a small, quickly started JVM."""
     return [
@@ -112,7 +118,7 @@ def java_command(
         "-Dzookeeper.jmx.log4j.disable=true",
         *(f"-D{name}={value}" for name, value in properties),
         "-cp",
-        zookeeper_classpath(),
+        zookeeper_classpath(*jars),
         main_class,
         *arguments,
     ]

@@ -466,6 +466,25 @@ def test_soft_limits_and_limits_not_enforced__refuse_nothing() -> None:
         assert leader.create("/p/1", data=b"12345") == 0
 
 
+@pytest.mark.parametrize("data", [None, b"x", b"count", b"count=", b"count=x", b",count=1"])
+def test_statistics_that_java_cannot_read__are_refused(data: bytes | None) -> None:
+    leader = leader_with_quota(b"count=-1,bytes=-1")
+    stats = "/zookeeper/quota/p/zookeeper_stats"
+    for good in (b"", b"count=1,bytes=-1", b"count=5,bytes=-1=;byteHardLimit=10;"):
+        assert leader.code(OpCode.SET_DATA, SetDataRequest(stats, good, -1)) == 0
+    assert leader.code(OpCode.SET_DATA, SetDataRequest(stats, data, -1)) == -8
+    # Counted at once, whatever the client wrote.
+    assert leader.code(OpCode.DELETE, DeleteRequest(stats, -1)) == 0
+    assert leader.create(stats, data=data) == 0
+    assert leader.code(OpCode.SET_DATA, SetDataRequest("/p", data, -1)) == 0
+
+
+def test_limits_of_the_root__are_refused() -> None:
+    leader = Leader()
+    assert leader.create("/zookeeper/quota/zookeeper_limits") == -8
+    assert leader.create("/zookeeper/quota/zookeeper_stats") == 0
+
+
 def test_prepared_change_of_a_deleted_parent__is_refused() -> None:
     leader = Leader(lag=100)
     assert leader.create("/a") == 0

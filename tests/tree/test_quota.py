@@ -140,6 +140,19 @@ def test_quota_on_the_root__there_is_none() -> None:
     assert limited_path("/a/zookeeper_limits") is None
 
 
+def test_statistics_of_the_root__are_counted_once() -> None:
+    """As Apache does: all znodes, this one and the data it came with included."""
+    server = QuotaServer()
+    path = "/zookeeper/quota/zookeeper_stats"
+    server.create(path, b"12345")
+    node = server.tree.find(path)
+    assert node is not None
+    # The root, /zookeeper with two and /zookeeper/quota/p, /p, /p/q; 2 + 3 + 5 bytes.
+    assert node.data == b"count=8,bytes=10"
+    server.create("/other", b"123")
+    assert node.data == b"count=8,bytes=10"
+
+
 def test_deepest_quota__is_an_ancestor_or_the_path_itself() -> None:
     quotas = {"/a", "/a/b/c"}
     assert deepest_quota(quotas, "/a/b/c/d") == "/a/b/c"

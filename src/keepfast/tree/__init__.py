@@ -49,6 +49,7 @@ from keepfast.tree.paths import (
 )
 from keepfast.tree.permissions import DEFAULT_SCHEMES, fixed_acl, is_allowed
 from keepfast.tree.prepare import Caller, PrepareOptions, Preparer
+from keepfast.tree.quota import QuotaUse, quota_uses
 from keepfast.tree.tree import Tree
 from keepfast.tree.watches import Alert, WatchKind, WatchTable
 
@@ -77,6 +78,7 @@ __all__ = [
     "Outcome",
     "PrepareOptions",
     "Preparer",
+    "QuotaUse",
     "ReplayConflict",
     "Tree",
     "TreeBuilder",
@@ -100,6 +102,7 @@ __all__ = [
     "path_problem",
     "persisted",
     "pzxid_of",
+    "quota_uses",
     "session_digest",
     "ttl_of",
     "ttl_owner",

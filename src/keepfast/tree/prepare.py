@@ -8,7 +8,9 @@ The checks come in Apache's order, so that a request with several faults gets th
 Where Apache lets a request through that harms it later, we do not:
   * create and create2 with the container flag make a persistent znode, as they do in Apache, but
     the digest is that of the znode (Apache logs one that no server has);
-  * createTTL needs a TTL flag, createContainer the container flag (-8).
+  * createTTL needs a TTL flag, createContainer the container flag (-8);
+  * no limits for the root, and no statistics of a quota that cannot be read (-8): on either, Java
+    servers stop, and stop again at every start.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from keepfast.tree.node import (
     ttl_owner,
     version_of,
 )
-from keepfast.tree.paths import CONFIG, ROOT, SPECIAL_PATHS, path_problem
+from keepfast.tree.paths import CONFIG, ROOT, SPECIAL_PATHS, is_quota_stats, path_problem
 from keepfast.tree.pending import PendingChanges, PendingNode
 from keepfast.tree.permissions import DEFAULT_SCHEMES, fixed_acl, is_allowed
 from keepfast.tree.quota import (
@@ -48,6 +50,7 @@ from keepfast.tree.quota import (
     limits_path,
     parse_counts,
     stats_path,
+    stops_apache,
 )
 from keepfast.tree.tree import Tree
 from keepfast.wire import (
@@ -89,6 +92,7 @@ from keepfast.wire import (
 )
 
 _ANY_VERSION: Final = -1
+_LIMITS_OF_ROOT: Final = limits_path("")
 _NO_TTL: Final = -1
 
 # For each write; the constructors of these NamedTuples take twice as long.
@@ -255,6 +259,8 @@ class Preparer:
         if is_ephemeral(parent.stat):
             raise KeeperError(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS, path)
         self._check_quota(path, len(data) if data else 0, 1)
+        if path == _LIMITS_OF_ROOT:
+            raise KeeperError(ErrorCode.BAD_ARGUMENTS, "the root has no quota")
 
         owner = 0
         following = signed_int(cversion + 1)
@@ -349,6 +355,8 @@ class Preparer:
             grown = (len(data) if data else 0) - (len(node.data) if node.data else 0)
             self._check_quota(path, grown, 0)
         version = _next_version(version_of(node.stat), expected, path)
+        if is_quota_stats(path) and stops_apache(data):
+            raise KeeperError(ErrorCode.BAD_ARGUMENTS, f"{path}: not the statistics of a quota")
         stat = stat_after_set_data(node.stat, zxid, time_ms, version)
         self._pending.put(zxid, path, node, PendingNode(data, node.acl, stat, node.child_count))
         return SetDataTxn(path, data, version)

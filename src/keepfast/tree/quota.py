@@ -15,9 +15,12 @@ differ between servers: no digest covers them.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from keepfast.tree.paths import LIMITS_SUFFIX, QUOTA, QUOTA_PREFIX, ROOT, STATS_SUFFIX
+
+if TYPE_CHECKING:
+    from keepfast.tree.tree import Tree
 
 COUNT: Final = "count"
 BYTES: Final = "bytes"
@@ -25,6 +28,7 @@ COUNT_HARD_LIMIT: Final = "countHardLimit"
 BYTE_HARD_LIMIT: Final = "byteHardLimit"
 
 _SEPARATORS: Final = re.compile("[,;]+")
+_COUNT: Final = re.compile("[A-Za-z]+=-?[0-9]{1,18}=?")
 
 
 def parse_counts(data: bytes | None) -> dict[str, int]:
@@ -66,19 +70,33 @@ def stats_path(path: str) -> str:
 
 def limited_path(path: str) -> str | None:
     """The path that a znode sets limits for, or None for any other znode."""
-    return _subject(path, LIMITS_SUFFIX)
+    # Empty right below /zookeeper/quota: the root has no quota.
+    return _subject(path, LIMITS_SUFFIX) or None
 
 
 def counted_path(path: str) -> str | None:
-    """The path that a znode has the statistics of, or None for any other znode."""
+    """The path that a znode has the statistics of, or None for any other znode.
+
+    Empty for the root: it has no quota, but a znode with its statistics is counted once.
+    """
     return _subject(path, STATS_SUFFIX)
 
 
 def _subject(path: str, suffix: str) -> str | None:
     if not path.startswith(QUOTA_PREFIX) or not path.endswith(suffix):
         return None
-    # Empty for znodes right below /zookeeper/quota: the root has no quota.
-    return path[len(QUOTA) : -len(suffix)] or None
+    return path[len(QUOTA) : -len(suffix)]
+
+
+def stops_apache(data: bytes | None) -> bool:
+    """Whether Java servers stop when they count on from this data of a stats znode.
+
+    They do so at every start again, once a txn below the quota is in their log.
+    """
+    if data is None:
+        return True
+    parts = _SEPARATORS.split(data.decode("utf-8", "replace").rstrip(",;"))
+    return data != b"" and not all(_COUNT.fullmatch(part) for part in parts)
 
 
 def deepest_quota(quotas: set[str], path: str) -> str | None:
@@ -88,3 +106,36 @@ def deepest_quota(quotas: set[str], path: str) -> str | None:
         if path == ROOT:
             return None
     return path
+
+
+class QuotaUse(NamedTuple):
+    """One quota: its limits (the hard one if there is one; -1: none) and what is used of them."""
+
+    path: str
+    count_limit: int
+    bytes_limit: int
+    used_count: int
+    used_bytes: int
+
+
+def quota_uses(tree: Tree) -> list[QuotaUse]:
+    """All quotas, by path; for reports."""
+    uses = []
+    for path in sorted(tree.quotas):
+        limits_node, stats_node = tree.find(limits_path(path)), tree.find(stats_path(path))
+        limits = parse_counts(limits_node.data if limits_node is not None else None)
+        used = parse_counts(stats_node.data if stats_node is not None else None)
+        uses.append(
+            QuotaUse(
+                path,
+                _limit(limits.get(COUNT_HARD_LIMIT, -1), limits.get(COUNT, -1)),
+                _limit(limits.get(BYTE_HARD_LIMIT, -1), limits.get(BYTES, -1)),
+                used.get(COUNT, 0),
+                used.get(BYTES, 0),
+            )
+        )
+    return uses
+
+
+def _limit(hard: int, soft: int) -> int:
+    return hard if hard > -1 else soft

@@ -425,7 +425,7 @@ class Tree:
         if node is None:
             return
         count = size_bytes = 0
-        waiting = [quota]
+        waiting = [quota or ROOT]
         while waiting:
             found = self.find(waiting.pop())
             if found is not None:

@@ -147,6 +147,20 @@ class WatchTable(Generic[W]):
 
     # -- for reports -----------------------------------------------------------------------------
 
+    def reported_count(self) -> int:
+        """The number of watches as Apache counts them.
+
+        It keeps two tables. A persistent watch is in both, a recursive one in the table of data
+        watches, and a watcher is in a table once a path.
+        """
+        _, child, persistent, recursive = self._tables
+        if not persistent and not recursive:
+            return self.count
+        both = sum(
+            len(watchers | persistent.get(path, set())) for path, watchers in child.items()
+        ) + sum(len(watchers) for path, watchers in persistent.items() if path not in child)
+        return both + sum(map(len, self.watched_paths().values()))
+
     def watched_paths(self) -> dict[str, set[W]]:
         """Path -> watchers, for watches on data: what Apache reports as watches."""
         paths: dict[str, set[W]] = {}

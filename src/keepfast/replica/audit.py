@@ -1,0 +1,124 @@
+"""Which changes a txn made, by whom: what the audit log tells.
+
+As in Apache, a multi that succeeds is told operation by operation, one that fails in one record,
+and the ephemerals that go with their session one by one. Unlike there, what the server deletes by
+itself (containers, TTLs) is told too, and secrets in ACLs are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from keepfast.tree import ChangeKind, Outcome
+from keepfast.wire import AclList, CreateMode, Id, MultiOp, OpCode, Perms
+
+if TYPE_CHECKING:
+    from keepfast.replica.proposals import Proposal
+
+_EPHEMERAL_GONE: Final = "ephemeralZNodeDeletionOnSessionCloseOrExpire"
+_CREATE: Final = "create"
+_OPERATIONS: Final[dict[int, str]] = {
+    OpCode.CREATE: _CREATE,
+    OpCode.CREATE2: _CREATE,
+    OpCode.CREATE_CONTAINER: _CREATE,
+    OpCode.CREATE_TTL: _CREATE,
+    OpCode.DELETE: "delete",
+    OpCode.DELETE_CONTAINER: "delete",
+    OpCode.SET_DATA: "setData",
+    OpCode.SET_ACL: "setAcl",
+    OpCode.MULTI: "multiOperation",
+    OpCode.RECONFIG: "reconfig",
+}
+_LETTERS: Final = (
+    (Perms.CREATE, "c"),
+    (Perms.DELETE, "d"),
+    (Perms.READ, "r"),
+    (Perms.WRITE, "w"),
+    (Perms.ADMIN, "a"),
+)
+
+
+class AuditRecord(NamedTuple):
+    """One change, or one attempt; None where a field does not apply."""
+
+    session_id: int
+    # Who asked; None: the server itself.
+    users: str | None
+    address: str | None
+    operation: str
+    path: str | None
+    znode_type: str | None
+    acl: str | None
+    is_success: bool
+
+
+def audit_records(proposal: Proposal, outcome: Outcome) -> Iterator[AuditRecord]:
+    """What a txn changed; nothing for one that only begins or ends a session."""
+    op, request = proposal.op, proposal.request
+    if op == OpCode.CLOSE_SESSION:
+        for change in outcome.changes:
+            if change.kind is ChangeKind.DELETED:
+                yield _record(proposal, _EPHEMERAL_GONE, change.path, by_server=True)
+    elif op == OpCode.MULTI and not outcome.error:
+        for sub, result in zip(request, outcome.results, strict=True):
+            if sub.type in _OPERATIONS:
+                yield _record(proposal, _OPERATIONS[sub.type], result.path or sub.request.path, sub)
+    elif op in _OPERATIONS:
+        path = getattr(proposal.entry.body, "path", None) or _path_of(request)
+        asked = MultiOp(op, request)
+        yield _record(proposal, _OPERATIONS[op], path, asked, is_success=not outcome.error)
+
+
+def _record(
+    proposal: Proposal,
+    operation: str,
+    path: str | None,
+    asked: MultiOp | None = None,
+    *,
+    is_success: bool = True,
+    by_server: bool = False,
+) -> AuditRecord:
+    connection = proposal.connection
+    request = None if asked is None else asked.request
+    is_asked = connection is not None and not by_server
+    return AuditRecord(
+        session_id=proposal.entry.header.session_id,
+        users=_users(connection.ids) if connection is not None and is_asked else None,
+        address=connection.address if connection is not None and is_asked else None,
+        operation=operation,
+        path=path,
+        znode_type=_znode_type(request) if operation == _CREATE else None,
+        acl=_acl_text(getattr(request, "acl", None)) if operation == "setAcl" else None,
+        is_success=is_success,
+    )
+
+
+def _path_of(request: Any) -> str | None:
+    """The path that was asked for: a failed txn has none."""
+    path = getattr(request, "path", None)
+    return path.decode("utf-8", "replace") if isinstance(path, bytes) else path
+
+
+def _users(ids: tuple[Id, ...]) -> str:
+    return ",".join(
+        held.id.partition(":")[0] if held.scheme == "digest" else held.id for held in ids
+    )
+
+
+def _znode_type(request: Any) -> str | None:
+    try:
+        return CreateMode(getattr(request, "flags", -1)).name.lower()
+    except ValueError:
+        return None
+
+
+def _acl_text(acl: AclList | None) -> str:
+    shown = []
+    for entry in acl or ():
+        scheme, name = entry.id
+        if scheme == "digest":
+            name = name.partition(":")[0] + ":x"
+        letters = "".join(letter for bit, letter in _LETTERS if entry.perms & bit)
+        shown.append(f"{scheme}:{name}:{letters}")
+    return ",".join(shown)

@@ -1,0 +1,183 @@
+"""How a connection says who it is, and what happens to one that does not.
+
+    ip       every connection has it from the start
+    x509     the subject of the certificate that it showed in the TLS handshake
+    digest   by an auth request (op 100): user and password
+    sasl     by sasl requests (op 102): an exchange, see `sasl`
+
+Both requests are handled at once, whatever else of the connection is under way; so does Apache. Ids
+accumulate; there is no way to lose one.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import new as new_hash
+from struct import Struct
+from typing import Final, NamedTuple
+
+from keepfast.replica.connection import Connection
+from keepfast.replica.sasl import DigestMd5
+from keepfast.wire import (
+    AuthPacket,
+    ErrorCode,
+    GetSASLRequest,
+    Id,
+    InvariantViolation,
+    KeeperError,
+    MalformedRecord,
+    OpCode,
+    codec_of,
+    encode_buffer,
+    encode_reply,
+)
+
+_REQUEST_HEADER: Final = Struct(">ii")
+_HEADER_SIZE: Final = 8
+_AUTH: Final = OpCode.AUTH.value
+_SASL: Final = OpCode.SASL.value
+_NO_TOKEN: Final = encode_buffer(None)
+_SUPER: Final = "super"
+
+# The requests by which a client says who it is.
+INTRODUCTIONS: Final = frozenset((_AUTH, _SASL))
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationOptions:
+    """Who may prove what, and who has to."""
+
+    # Schemes that an auth request may name.
+    schemes: frozenset[str] = frozenset(("digest", "ip"))
+    # hashlib's name of the hash in digest ids; another one does not match ACLs that are stored.
+    digest_algorithm: str = "sha1"
+    # Subject of the certificate whose owner may do anything; None: there is none.
+    x509_super_user: str | None = None
+    # Passwords of SASL users by name; None: there is no SASL, and clients go on without it.
+    sasl_users: Mapping[str, str] | None = field(default=None, repr=False)
+    # SASL users who may do anything, besides the one called `super`.
+    sasl_super_users: frozenset[str] = frozenset()
+    # Whether a client whose SASL exchange failed may go on without a name.
+    is_sasl_failure_allowed: bool = False
+    # Every client has to prove an id of one of these before it may ask for anything; empty: none
+    # has to. `ip` among them: every client has one.
+    required_schemes: frozenset[str] = frozenset()
+
+
+def no_nonce() -> str:
+    """Stands where nonces come from in a server without SASL."""
+    raise InvariantViolation("SASL without a source of nonces")
+
+
+class Verdict(NamedTuple):
+    """What a client is told, and why its connection is closed; either may be empty."""
+
+    reply: bytes = b""
+    close_reason: str = ""
+
+
+class Authenticator:
+    """Decides who connections belong to. `make_nonce` gives a text that never comes twice."""
+
+    def __init__(
+        self,
+        options: AuthenticationOptions,
+        super_digest: str | None,
+        make_nonce: Callable[[], str],
+    ) -> None:
+        self._options = options
+        self._super_digest = super_digest
+        self._make_nonce = make_nonce
+
+    def meet(self, connection: Connection, subject: str | None) -> None:
+        """Note what is known of a connection before it says anything."""
+        connection.owes_identity = bool(self._options.required_schemes)
+        ids = [] if subject is None else [Id("x509", subject)]
+        if subject is not None and subject == self._options.x509_super_user:
+            ids.append(Id(_SUPER, subject))
+        self._add(connection, ids)
+
+    def answer(self, connection: Connection, payload: bytes) -> Verdict:
+        """Handle an auth or a sasl request; any other one of a client who owes an id is refused."""
+        if len(payload) < _HEADER_SIZE:
+            return Verdict(close_reason="a request without a header")
+        xid, op = _REQUEST_HEADER.unpack_from(payload)
+        try:
+            if op == _AUTH:
+                return self._authenticate(connection, xid, payload)
+            if op == _SASL:
+                return self._exchange(connection, xid, payload)
+        except MalformedRecord as error:
+            return Verdict(close_reason=f"authentication request: {error}")
+        schemes = ", ".join(sorted(self._options.required_schemes))
+        reply = encode_reply(xid, 0, ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH)
+        return Verdict(reply, f"it has to authenticate by one of {schemes} first")
+
+    def _authenticate(self, connection: Connection, xid: int, payload: bytes) -> Verdict:
+        packet = codec_of(AuthPacket).decode(payload, _HEADER_SIZE)
+        ids = self.proven_ids(connection, packet.scheme or "", packet.auth or b"")
+        if not ids:
+            reply = encode_reply(xid, 0, ErrorCode.AUTH_FAILED)
+            return Verdict(reply, f"authentication with scheme {packet.scheme!r} failed")
+        self._add(connection, ids)
+        return Verdict(encode_reply(xid, 0, 0))
+
+    def proven_ids(self, connection: Connection, scheme: str, credentials: bytes) -> list[Id]:
+        """The ids that an auth request proves; none if it proves nothing."""
+        if scheme not in self._options.schemes:
+            return []
+        if scheme == "digest":
+            identity = digest_id(credentials, self._options.digest_algorithm)
+            ids = [Id(scheme, identity)]
+            return [Id(_SUPER, ""), *ids] if identity == self._super_digest else ids
+        if scheme == "ip":
+            return [Id(scheme, connection.address)]
+        # Proven by the handshake, or not at all.
+        return [held for held in connection.ids if held.scheme == scheme == "x509"]
+
+    def _exchange(self, connection: Connection, xid: int, payload: bytes) -> Verdict:
+        token = codec_of(GetSASLRequest).decode(payload, _HEADER_SIZE).token
+        options = self._options
+        if options.sasl_users is None:
+            # No token and no error: the client goes on unauthenticated.
+            return Verdict(encode_reply(xid, 0, 0, _NO_TOKEN))
+        if token is None:
+            return Verdict(close_reason="a sasl request without a token")
+        if connection.sasl is None:
+            connection.sasl = DigestMd5(options.sasl_users, self._make_nonce())
+        try:
+            answer = connection.sasl.step(token)
+        except KeeperError as error:
+            return self._failed_exchange(xid, error)
+        user = connection.sasl.user
+        if user is not None:
+            ids = [Id("sasl", user)]
+            if user in options.sasl_super_users:
+                ids.append(Id(_SUPER, ""))
+            self._add(connection, ids)
+        return Verdict(encode_reply(xid, 0, 0, encode_buffer(answer)))
+
+    def _failed_exchange(self, xid: int, error: KeeperError) -> Verdict:
+        is_required = "sasl" in self._options.required_schemes
+        if self._options.is_sasl_failure_allowed and not is_required:
+            return Verdict(encode_reply(xid, 0, 0, _NO_TOKEN))
+        code = ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH if is_required else error.code
+        reply = encode_reply(xid, 0, code, _NO_TOKEN)
+        return Verdict(reply, f"SASL authentication failed: {error.detail}")
+
+    def _add(self, connection: Connection, ids: list[Id]) -> None:
+        for identity in ids:
+            connection.add_id(identity)
+        if connection.owes_identity:
+            required = self._options.required_schemes
+            connection.owes_identity = not any(held.scheme in required for held in connection.ids)
+
+
+def digest_id(credentials: bytes, algorithm: str = "sha1") -> str:
+    """`user:hash` of `user:password`, as ACLs hold it."""
+    user = credentials.partition(b":")[0].decode("utf-8", "replace")
+    # SHA-1 is what ZooKeeper's clients and nearly all stored ACLs use.
+    hashed = new_hash(algorithm, credentials, usedforsecurity=False).digest()
+    return f"{user}:{b64encode(hashed).decode()}"

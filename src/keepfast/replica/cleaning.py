@@ -1,0 +1,26 @@
+"""Which znodes a server deletes by itself: containers that are empty again, TTLs that are over."""
+
+from __future__ import annotations
+
+from keepfast.tree import Kind, Tree, cversion_of, kind_of, mtime_of, ttl_of
+
+
+def due_paths(tree: Tree, wall_ms: int, never_used_ms: int) -> list[str]:
+    """The znodes that are to go now, in order.
+
+    A container that never had a child goes `never_used_ms` after it was made; 0: it stays.
+    """
+    found = []
+    for path in sorted(tree.containers | tree.ttls):
+        node = tree.find(path)
+        if node is None or node.children:
+            continue
+        age_ms = wall_ms - mtime_of(node.stat)
+        if kind_of(node.stat) is Kind.TTL:
+            is_due = age_ms > ttl_of(node.stat)
+        else:
+            was_used = cversion_of(node.stat) > 0
+            is_due = was_used or 0 < never_used_ms < age_ms
+        if is_due:
+            found.append(path)
+    return found

@@ -1,0 +1,141 @@
+"""One client connection as the replica sees it."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import Final
+
+from keepfast.replica.sasl import DigestMd5
+from keepfast.replica.statistics import Summary
+from keepfast.tree import Caller
+from keepfast.wire import FrameParser, Id, SessionId
+
+NO_SESSION: Final = SessionId(0)
+# Where the type of a request stands: there was none, or it failed.
+NO_OPERATION: Final = -1
+
+
+class Phase(Enum):
+    """How far a connection has come."""
+
+    NEW = "new"  # nothing was read yet
+    CONNECTING = "connecting"  # its session is being created
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class PendingWrite:
+    """A request that waits for its txn; it holds up the requests behind it on its connection."""
+
+    __slots__ = ("reply", "since_ms")
+
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
+        # The reply's frame, once it is known; b"" for no reply at all.
+        self.reply: bytes | None = None
+
+
+class Connection:
+    """State of one connection. The driver reads `out` and `phase`; the replica writes them.
+
+    `queue` is empty unless a write is under way: then it holds that write and all that came
+    behind it, in order, so that replies leave in the order of the requests.
+    """
+
+    __slots__ = (
+        "address",
+        "caller",
+        "close_reason",
+        "frames",
+        "ids",
+        "is_secure",
+        "last_latency_ms",
+        "last_ms",
+        "last_op",
+        "last_xid",
+        "last_zxid",
+        "number",
+        "opened_ms",
+        "out",
+        "owes_identity",
+        "phase",
+        "port",
+        "queue",
+        "reads",
+        "received",
+        "sasl",
+        "session_id",
+        "timeout_ms",
+        "told",
+        "waits",
+        "wants_read_only_byte",
+    )
+
+    def __init__(
+        self, number: int, address: str, port: int, max_frame_bytes: int, now_ms: int
+    ) -> None:
+        self.number = number
+        self.address = address
+        self.port = port
+        self.frames = FrameParser(max_frame_bytes, 1)
+        self.phase = Phase.NEW
+        self.out: list[bytes] = []
+        self.queue: deque[PendingWrite | bytes] = deque()
+        self.session_id = NO_SESSION
+        self.timeout_ms = 0
+        self.ids: tuple[Id, ...] = (Id("ip", address),)
+        self.caller = Caller(NO_SESSION, self.ids)
+        # Whether it is inside TLS; for reports.
+        self.is_secure = False
+        # Whether it has to say who it is before anything else.
+        self.owes_identity = False
+        self.sasl: DigestMd5 | None = None
+        self.wants_read_only_byte = True
+        self.close_reason = ""
+        self.opened_ms = now_ms
+        self.reset_statistics()
+
+    def reset_statistics(self) -> None:
+        """Begin to count anew; all of this is for reports."""
+        self.received = 0
+        # Replies to reads that were answered at once; all other packets to the client.
+        self.reads = 0
+        self.told = 0
+        # Times of all other requests, in ms.
+        self.waits = Summary()
+        # The last request that was answered: type, xid, zxid and time of the reply.
+        self.last_op = NO_OPERATION
+        self.last_xid = -1
+        self.last_zxid = -1
+        self.last_ms = 0
+        self.last_latency_ms = 0
+
+    @property
+    def sent(self) -> int:
+        """Packets to the client."""
+        return self.reads + self.told
+
+    def latency(self) -> Summary:
+        """Times of all requests, in ms."""
+        quick = Summary()
+        if self.reads:
+            quick.add(0, self.reads)
+        return quick.with_values(self.waits)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a session and may be written to."""
+        return self.phase is Phase.OPEN
+
+    def identify(self, session_id: SessionId, timeout_ms: int) -> None:
+        """Give it its session."""
+        self.session_id = session_id
+        self.timeout_ms = timeout_ms
+        self.caller = Caller(session_id, self.ids)
+
+    def add_id(self, identity: Id) -> None:
+        """Note what it has authenticated as; ids accumulate."""
+        if identity not in self.ids:
+            self.ids = (*self.ids, identity)
+            self.caller = self.caller._replace(ids=self.ids)

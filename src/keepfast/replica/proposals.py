@@ -1,0 +1,28 @@
+"""Txns on their way from a request to the tree."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from keepfast.replica.connection import Connection, PendingWrite
+from keepfast.wire import LogEntry, Zxid
+
+
+class Proposal(NamedTuple):
+    """A txn on its way: what is applied when it is committed, and who waits for it."""
+
+    entry: LogEntry
+    op: int
+    xid: int
+    connection: Connection | None
+    waiting: PendingWrite | None
+    # What was asked for; None unless changes are audited.
+    request: Any
+
+
+class Append(NamedTuple):
+    """A record for the store; they come in the order of their zxids."""
+
+    zxid: Zxid
+    entry: bytes
+    digest: int

@@ -1,0 +1,90 @@
+"""Sessions and when they end.
+
+Deadlines are rounded up to a tick, so that sessions expire in buckets and touching one on every
+packet costs a comparison. A session therefore lives for its timeout and up to one tick longer.
+"""
+
+from __future__ import annotations
+
+from keepfast.wire import SessionId
+
+
+class SessionTracker:
+    """Deadlines of the sessions that this server watches over. All times are monotonic, in ms."""
+
+    __slots__ = ("_buckets", "_deadlines", "_tick_ms", "timeouts")
+
+    def __init__(self, tick_ms: int) -> None:
+        self._tick_ms = tick_ms
+        self.timeouts: dict[int, int] = {}
+        self._deadlines: dict[int, int] = {}
+        self._buckets: dict[int, set[int]] = {}
+
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self.timeouts
+
+    def __len__(self) -> int:
+        return len(self.timeouts)
+
+    def track(self, session_id: int, timeout_ms: int, now_ms: int) -> None:
+        """Watch over a session from now on, or give it another timeout."""
+        self.timeouts[session_id] = timeout_ms
+        self.touch(session_id, now_ms)
+
+    def touch(self, session_id: int, now_ms: int) -> bool:
+        """Note a sign of life; False if the session is not tracked."""
+        timeout_ms = self.timeouts.get(session_id)
+        if timeout_ms is None:
+            return False
+        deadline = ((now_ms + timeout_ms) // self._tick_ms + 1) * self._tick_ms
+        old = self._deadlines.get(session_id)
+        if deadline == old:
+            return True
+        if old is not None:
+            self._leave(session_id, old)
+        self._deadlines[session_id] = deadline
+        self._buckets.setdefault(deadline, set()).add(session_id)
+        return True
+
+    def forget(self, session_id: int) -> None:
+        """Stop to watch over a session."""
+        self.timeouts.pop(session_id, None)
+        deadline = self._deadlines.pop(session_id, None)
+        if deadline is not None:
+            self._leave(session_id, deadline)
+
+    def expired(self, now_ms: int) -> list[SessionId]:
+        """The sessions whose deadline has passed; they are forgotten."""
+        due = sorted(deadline for deadline in self._buckets if deadline <= now_ms)
+        ended = [SessionId(s) for deadline in due for s in sorted(self._buckets[deadline])]
+        for session_id in ended:
+            self.forget(session_id)
+        return ended
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next bucket is due."""
+        return min(self._buckets, default=None)
+
+    def buckets(self) -> dict[int, list[int]]:
+        """Deadline -> sessions, in order; for reports."""
+        return {deadline: sorted(self._buckets[deadline]) for deadline in sorted(self._buckets)}
+
+    def _leave(self, session_id: int, deadline: int) -> None:
+        bucket = self._buckets[deadline]
+        bucket.discard(session_id)
+        if not bucket:
+            del self._buckets[deadline]
+
+
+def first_session_id(server_id: int, now_ms: int) -> int:
+    """Where a server starts to count its session ids, as Apache does.
+
+    The server's id in the top byte, then 40 bits of a clock: ids of two servers, and of two runs of
+    one server, do not meet.
+    """
+    clock = (now_ms << 24 & 0xFFFFFFFFFFFFFFFF) >> 8
+    value = (server_id << 56 | clock) & 0xFFFFFFFFFFFFFFFF
+    if value == 1 << 63:
+        # It marks a container where an ephemeral's owner stands.
+        value += 1
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,196 @@
+"""The HTTP admin server: Apache's commands, probes and metrics.
+
+    /commands, /commands/<name>    as Apache's AdminServer (see admin_commands)
+    /livez                         200 while the process can do its work; else restart it
+    /readyz[?verbose]              200 if the data is proven whole and clients are served; else 503
+    /metrics                       Prometheus' text format, under Apache's names
+
+It starts before the data is read, so that probes learn what the server is waiting for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from keepfast.server.admin_commands import COMMANDS, CommandAnswer, RateLimit, command_names
+from keepfast.server.http import HttpRequest, HttpResponse, HttpServer
+from keepfast.server.metrics import collect, exposition
+from keepfast.server.readiness import conditions
+from keepfast.server.words import NOT_SERVING
+
+if TYPE_CHECKING:
+    from keepfast.server.server import Server
+
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class AdminOptions:
+    """Where the admin server listens and what it lets people do."""
+
+    # Loopback: only this machine. Anything else: whoever reaches it may read and run commands.
+    host: str = "127.0.0.1"
+    # 0: the system chooses.
+    port: int = 8080
+    # Whether a server whose admin port is taken does not start. If not, it runs without one and
+    # says so: the default port is everybody's default port.
+    is_required: bool = False
+    command_url: str = "/commands"
+    # Short: slow readers are cut off. Long: forgotten connections stay.
+    idle_timeout_ms: int = 30_000
+    is_snapshot_enabled: bool = True
+    # Between two snapshots by command. Short: snapshots in a row fill the disk.
+    snapshot_interval_ms: int = 300_000
+    # A second listener for /metrics alone, where Apache's Prometheus provider would have it.
+    metrics_address: tuple[str, int] | None = None
+    # What the commands initial_configuration and system_properties show.
+    initial_configuration: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    # None: plain HTTP.
+    tls: ssl.SSLContext | None = None
+
+
+class AdminServer:
+    """The listener of one server's admin port."""
+
+    def __init__(self, server: Server, options: AdminOptions) -> None:
+        self._server = server
+        self.options = options
+        self.snapshot_limit = RateLimit(options.snapshot_interval_ms)
+        idle_seconds = options.idle_timeout_ms / 1000
+        self._http = HttpServer(self._answer, idle_seconds, options.tls)
+        self._metrics_http = HttpServer(self._answer_metrics, idle_seconds)
+
+    @property
+    def url(self) -> str:
+        """Where its commands are."""
+        return self._http.address + self.options.command_url
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._http.port
+
+    @property
+    def metrics_port(self) -> int:
+        """The port of the second listener; 0: there is none."""
+        return self._metrics_http.port
+
+    async def start(self) -> None:
+        """Listen. Raises OSError."""
+        await self._http.start(self.options.host, self.options.port)
+        if self.options.metrics_address is not None:
+            await self._metrics_http.start(*self.options.metrics_address)
+
+    async def stop(self) -> None:
+        """Close the ports."""
+        await self._http.stop()
+        await self._metrics_http.stop()
+
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        commands = self.options.command_url
+        path = request.path
+        if path == commands or path.startswith(f"{commands}/"):
+            return await self._run(request, path[len(commands) + 1 :])
+        if request.method not in ("GET", "HEAD"):
+            return _text("only GET", HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, HEAD"})
+        if path == "/livez":
+            return self._live()
+        if path == "/readyz":
+            return self._ready(request)
+        if path == "/metrics":
+            return await self._metrics()
+        known = f"{commands}\n/livez\n/readyz?verbose\n/metrics"
+        return _text(known, HTTPStatus.OK if path == "/" else HTTPStatus.NOT_FOUND)
+
+    async def _answer_metrics(self, request: HttpRequest) -> HttpResponse:
+        if request.path != "/metrics":
+            return _text("/metrics", HTTPStatus.NOT_FOUND)
+        return await self._metrics()
+
+    # -- probes and metrics ----------------------------------------------------------------------
+
+    def _live(self) -> HttpResponse:
+        failure = self._server.failure
+        if failure is not None:
+            return _text(f"the disk failed: {failure}", HTTPStatus.SERVICE_UNAVAILABLE)
+        return _text("ok")
+
+    def _ready(self, request: HttpRequest) -> HttpResponse:
+        found = conditions(self._server)
+        missing = [condition for condition in found if not condition.is_met]
+        status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
+        if "verbose" in request.query:
+            lines = [
+                f"[{'+' if condition.is_met else '-'}] {condition.name}: {condition.detail}"
+                for condition in found
+            ]
+            return _text("\n".join([*lines, "not ready" if missing else "ready"]), status)
+        if missing:
+            return _text(f"not ready: {missing[0].name}: {missing[0].detail}", status)
+        return _text("ok")
+
+    async def _metrics(self) -> HttpResponse:
+        if not self._server.is_loaded:
+            return _text("the data directory is being read", HTTPStatus.SERVICE_UNAVAILABLE)
+        metrics = collect(self._server)
+        loop = asyncio.get_running_loop()
+        body = await loop.run_in_executor(None, exposition, metrics)
+        return HttpResponse(body, _METRICS_TYPE)
+
+    # -- commands --------------------------------------------------------------------------------
+
+    async def _run(self, request: HttpRequest, name: str) -> HttpResponse:
+        if request.method not in ("GET", "HEAD", "POST"):
+            return _text("only GET and POST", HTTPStatus.METHOD_NOT_ALLOWED)
+        if not name:
+            return self._links()
+        command = COMMANDS.get(name)
+        # Apache answers the next two with 200: scripts look at the field "error".
+        if command is None:
+            return _json(CommandAnswer(error=f"Unknown command: {name}"), name)
+        if command.needs_data and not (self._server.is_loaded and self._server.is_serving):
+            return _json(CommandAnswer(error=NOT_SERVING), name)
+        if command.method != request.method and not (
+            command.method == "GET" and request.method == "HEAD"
+        ):
+            answer = CommandAnswer(
+                error=f"{command.name} wants {command.method}",
+                status=HTTPStatus.METHOD_NOT_ALLOWED,
+            )
+            return _json(answer, name)
+        answer = await command.run(self._server, self, request)
+        return _json(answer, name if answer.is_refused else command.name)
+
+    def _links(self) -> HttpResponse:
+        url = self.options.command_url
+        lines = (f'<a href="{url}/{name}">{name}</a>\n<br/>\n' for name in command_names())
+        return HttpResponse("".join(lines).encode(), "text/html; charset=utf-8")
+
+
+def _text(
+    text: str, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+) -> HttpResponse:
+    return HttpResponse(f"{text}\n".encode(), status=status, headers=headers or {})
+
+
+def _json(answer: CommandAnswer, name: str) -> HttpResponse:
+    if answer.stream is not None:
+        return HttpResponse(
+            content_type="application/octet-stream",
+            headers=answer.headers,
+            stream=answer.stream,
+            stream_bytes=answer.stream_bytes,
+        )
+    document = {**answer.fields, "command": name, "error": answer.error}
+    # The separators are those of Apache's printer.
+    body = json.dumps(document, indent=2, separators=(",", " : "), ensure_ascii=False)
+    # Paths may hold what is not a character; it must not cost the answer.
+    data = body.encode("utf-8", "replace")
+    return HttpResponse(data, "application/json", answer.status, answer.headers)

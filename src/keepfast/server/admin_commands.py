@@ -1,0 +1,409 @@
+"""The commands of the admin server, with Apache's names, aliases and keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from keepfast.server.http import HttpRequest
+from keepfast.server.java_text import java_hex, java_long
+from keepfast.server.metrics import collect, flat_values
+from keepfast.server.reports import (
+    VERSION_TEXT,
+    ConnectionReport,
+    configuration,
+    connection_report,
+    environment,
+    node_count,
+    watch_summary,
+    watches_by_path,
+    watches_by_session,
+)
+from keepfast.server.statistics import reset_connections, reset_server
+from keepfast.storage import ReadFile
+from keepfast.tree import DIGEST_VERSION, ROOT, is_allowed
+from keepfast.wire import Id, Perms, format_zxid
+
+if TYPE_CHECKING:
+    from keepfast.server.admin import AdminServer
+    from keepfast.server.server import Server
+
+_CHUNK_BYTES: Final = 256 << 10
+_MIN_LONG: Final = -(1 << 63)
+_MAX_LONG: Final = (1 << 63) - 1
+_ALL: Final = (Perms.READ, Perms.WRITE, Perms.CREATE, Perms.DELETE, Perms.ADMIN)
+
+
+class RateLimit:
+    """Lets one through an interval."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._next_ms: int | None = None
+
+    def allows(self, now_ms: int) -> bool:
+        """Whether one may pass now; it counts if so."""
+        if self._next_ms is not None and now_ms < self._next_ms:
+            return False
+        self._next_ms = now_ms + self._interval_ms
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """What a command gives: fields for JSON, or a stream of bytes."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    status: int = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+    stream: AsyncIterator[bytes] | None = None
+    stream_bytes: int = 0
+    # The caller may not run it. Apache then shows the name that was asked for, not the first one.
+    is_refused: bool = False
+
+
+Run = Callable[["Server", "AdminServer", HttpRequest], Awaitable[CommandAnswer]]
+Show = Callable[["Server"], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command; the first name is shown, the others are aliases."""
+
+    names: tuple[str, ...]
+    run: Run
+    needs_data: bool = True
+    method: str = "GET"
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+
+def _showing(show: Show) -> Run:
+    """A command that only shows."""
+
+    async def run(server: Server, _admin: AdminServer, _request: HttpRequest) -> CommandAnswer:
+        return CommandAnswer(show(server))
+
+    return run
+
+
+# -- what is configured ------------------------------------------------------------------------
+
+
+def _configuration(server: Server) -> Mapping[str, Any]:
+    found = configuration(server)
+    return {
+        "client_port": found["clientPort"],
+        "data_dir": found["dataDir"],
+        "data_log_dir": found["dataLogDir"],
+        "tick_time": found["tickTime"],
+        "max_client_cnxns": found["maxClientCnxns"],
+        "min_session_timeout": found["minSessionTimeout"],
+        "max_session_timeout": found["maxSessionTimeout"],
+        "server_id": found["serverId"],
+        "client_port_listen_backlog": found["clientPortListenBacklog"],
+    }
+
+
+def _dirs(server: Server) -> Mapping[str, Any]:
+    data_size, log_size = server.directory_sizes()
+    return {"datadir_size": data_size, "logdir_size": log_size}
+
+
+async def _initial_configuration(
+    _server: Server, admin: AdminServer, _request: HttpRequest
+) -> CommandAnswer:
+    return CommandAnswer({"initial_configuration": admin.options.initial_configuration})
+
+
+async def _properties(_server: Server, admin: AdminServer, _request: HttpRequest) -> CommandAnswer:
+    return CommandAnswer(dict(sorted(admin.options.properties.items())))
+
+
+# -- clients -----------------------------------------------------------------------------------
+
+
+def _connections(server: Server, *, is_brief: bool) -> Mapping[str, Any]:
+    shown: dict[str, list[dict[str, Any]]] = {"connections": [], "secure_connections": []}
+    for connection in server.connections():
+        report = _connection(connection_report(server, connection), is_brief=is_brief)
+        shown["secure_connections" if connection.is_secure else "connections"].append(report)
+    return shown
+
+
+def _connection(report: ConnectionReport, *, is_brief: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "remote_socket_address": report.address,
+        "interest_ops": report.interest,
+        "outstanding_requests": report.queued,
+        "packets_received": report.received,
+        "packets_sent": report.sent,
+    }
+    if not is_brief:
+        shown |= {
+            "session_id": report.session_id,
+            "last_operation": report.last_operation,
+            "established": report.established,
+            "session_timeout": report.timeout,
+            "last_cxid": report.last_xid,
+            "last_zxid": report.last_zxid,
+            "last_response_time": report.last_response,
+            "last_latency": report.last_latency,
+            "min_latency": report.min_latency,
+            "avg_latency": report.avg_latency,
+            "max_latency": report.max_latency,
+        }
+    return shown
+
+
+def _dump(server: Server) -> Mapping[str, Any]:
+    replica = server.replica
+    return {
+        "expiry_time_to_session_ids": {
+            str(deadline): sessions for deadline, sessions in replica.sessions.buckets().items()
+        },
+        "session_id_to_ephemeral_paths": {
+            str(session): sorted(paths)
+            for session, paths in sorted(replica.tree.ephemerals.items())
+        },
+    }
+
+
+def _watches(server: Server) -> Mapping[str, Any]:
+    return {
+        "session_id_to_watched_paths": {
+            str(session): paths for session, paths in watches_by_session(server).items()
+        }
+    }
+
+
+def _watch_summary(server: Server) -> Mapping[str, Any]:
+    summary = watch_summary(server)
+    return {
+        "num_connections": summary.connections,
+        "num_paths": summary.paths,
+        "num_total_watches": summary.watches,
+    }
+
+
+def _reset_connections(server: Server) -> Mapping[str, Any]:
+    reset_connections(server)
+    return {}
+
+
+def _reset_server(server: Server) -> Mapping[str, Any]:
+    reset_server(server)
+    return {}
+
+
+# -- the server --------------------------------------------------------------------------------
+
+
+def _server_stats(server: Server) -> Mapping[str, Any]:
+    replica = server.replica
+    statistics = replica.statistics
+    latency, sizes = statistics.latency(), statistics.responses
+    data_size, log_size = server.directory_sizes()
+    response_sizes = {
+        "last_buffer_size": sizes.last,
+        "min_buffer_size": sizes.least,
+        "max_buffer_size": sizes.greatest,
+    }
+    return {
+        "version": VERSION_TEXT,
+        "read_only": False,
+        "server_stats": {
+            "packets_sent": statistics.sent,
+            "packets_received": statistics.received,
+            "fsync_threshold_exceed_count": server.statistics.fsyncs_over_limit,
+            "client_response_stats": response_sizes,
+            "provider_null": False,
+            "data_dir_size": data_size,
+            "log_dir_size": log_size,
+            "last_processed_zxid": replica.tree.last_zxid,
+            "outstanding_requests": replica.outstanding,
+            "server_state": server.mode,
+            "avg_latency": float(round(latency.mean, 4)),
+            "max_latency": int(latency.greatest),
+            "min_latency": int(latency.least),
+            "num_alive_client_connections": server.connection_count,
+            "auth_failed_count": statistics.auth_failures,
+            "non_mtlsremote_conn_count": 0,
+            "non_mtlslocal_conn_count": 0,
+            "uptime": server.uptime_ms,
+        },
+        "client_response": response_sizes,
+        "node_count": node_count(server),
+    }
+
+
+def _hash(server: Server) -> Mapping[str, Any]:
+    return {
+        "digests": [
+            {"zxid": zxid, "digest_version": DIGEST_VERSION, "digest": java_long(digest)}
+            for zxid, digest in server.replica.statistics.digests
+        ]
+    }
+
+
+def _last_snapshot(server: Server) -> Mapping[str, Any]:
+    found = server.last_snapshot()
+    if found is None:
+        return {"zxid": java_hex(-1), "timestamp": -1}
+    return {"zxid": java_hex(found.zxid), "timestamp": int(server.time_of(found))}
+
+
+def _monitor(server: Server) -> Mapping[str, Any]:
+    return {
+        "version": VERSION_TEXT,
+        "server_state": server.mode,
+        **dict(flat_values(collect(server))),
+    }
+
+
+async def _leader(_server: Server, _admin: AdminServer, _request: HttpRequest) -> CommandAnswer:
+    return CommandAnswer(error="server is not initialized")
+
+
+async def _set_trace_mask(
+    server: Server, _admin: AdminServer, request: HttpRequest
+) -> CommandAnswer:
+    given = request.query.get("traceMask")
+    wanted = "setTraceMask requires long traceMask argument"
+    if given is None:
+        return CommandAnswer(error=wanted)
+    try:
+        mask = int(given)
+    except ValueError:
+        return CommandAnswer(error=f"{wanted}, got {given}")
+    if not _MIN_LONG <= mask <= _MAX_LONG:
+        return CommandAnswer(error=f"{wanted}, got {given}")
+    server.trace_mask = mask
+    return CommandAnswer({"tracemask": mask})
+
+
+# -- snapshots ---------------------------------------------------------------------------------
+
+
+def _refusal(server: Server, request: HttpRequest) -> CommandAnswer | None:
+    """Why the caller may not do everything to the root; None if it may."""
+    given = request.headers.get("authorization")
+    if given is None:
+        return CommandAnswer(
+            error="Auth info is missing for the command",
+            status=HTTPStatus.UNAUTHORIZED,
+            is_refused=True,
+        )
+    scheme, *credentials = given.split(" ")
+    replica = server.replica
+    ids: list[Id] = []
+    # One word is enough where the connection itself is the proof.
+    if len(credentials) == (scheme not in ("ip", "x509")):
+        data = "".join(credentials).encode("latin-1")
+        ids = replica.identify(request.address, scheme, data)
+    if not ids:
+        return CommandAnswer(
+            error="Not authenticated", status=HTTPStatus.UNAUTHORIZED, is_refused=True
+        )
+    root = replica.tree.find(ROOT)
+    acl = () if root is None else replica.tree.acl_of(root)
+    if not replica.skips_acls and not all(is_allowed(acl, perm, tuple(ids)) for perm in _ALL):
+        return CommandAnswer(error="Not authorized", status=HTTPStatus.FORBIDDEN, is_refused=True)
+    return None
+
+
+async def _snapshot(server: Server, admin: AdminServer, request: HttpRequest) -> CommandAnswer:
+    refusal = _refusal(server, request)
+    if refusal is not None:
+        return refusal
+    if not admin.options.is_snapshot_enabled:
+        return CommandAnswer(status=HTTPStatus.SERVICE_UNAVAILABLE)
+    if not admin.snapshot_limit.allows(server.uptime_ms):
+        server.statistics.snapshots_refused += 1
+        return CommandAnswer(status=HTTPStatus.TOO_MANY_REQUESTS)
+    entry = await server.snapshots.take_now()
+    if entry is None:
+        return CommandAnswer(status=HTTPStatus.INTERNAL_SERVER_ERROR)
+    headers = {"last_zxid": format_zxid(entry.zxid), "snapshot_size": str(entry.size)}
+    if request.query.get("streaming", "true").lower() != "true" or request.method == "HEAD":
+        return CommandAnswer(headers=headers)
+    # Opened before anything else runs: a purge may take its name away, not its bytes.
+    file = server.open_snapshot(entry)
+    stream = _bytes_of(file, entry.size)
+    return CommandAnswer(headers=headers, stream=stream, stream_bytes=entry.size)
+
+
+async def _bytes_of(file: ReadFile, size: int) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    with file:
+        for offset in range(0, size, _CHUNK_BYTES):
+            wanted = min(_CHUNK_BYTES, size - offset)
+            yield await loop.run_in_executor(None, file.read_at, offset, wanted)
+
+
+async def _restore(server: Server, _admin: AdminServer, request: HttpRequest) -> CommandAnswer:
+    refusal = _refusal(server, request)
+    if refusal is not None:
+        return refusal
+    return CommandAnswer(
+        error="a running server's data is not replaced: stop it and start it on a directory "
+        "with the snapshot",
+        status=HTTPStatus.NOT_IMPLEMENTED,
+    )
+
+
+_TABLE: Final = (
+    Command(("configuration", "conf", "config"), _showing(_configuration)),
+    Command(("connections", "cons"), _showing(lambda s: _connections(s, is_brief=False))),
+    Command(("connection_stat_reset", "crst"), _showing(_reset_connections)),
+    Command(("dirs",), _showing(_dirs)),
+    Command(("dump",), _showing(_dump)),
+    Command(("environment", "env", "envi"), _showing(lambda _: environment()), needs_data=False),
+    Command(
+        ("get_trace_mask", "gtmk"),
+        _showing(lambda s: {"tracemask": s.trace_mask}),
+        needs_data=False,
+    ),
+    Command(("hash",), _showing(_hash)),
+    Command(("initial_configuration", "icfg"), _initial_configuration),
+    Command(("is_read_only", "isro"), _showing(lambda _: {"read_only": False})),
+    Command(("last_snapshot", "lsnp"), _showing(_last_snapshot)),
+    Command(("leader", "lead"), _leader),
+    Command(("monitor", "mntr"), _showing(_monitor)),
+    Command(("observer_connection_stat_reset", "orst"), _showing(lambda _: {})),
+    Command(("observers", "obsr"), _showing(lambda _: {"synced_observers": 0, "observers": []})),
+    Command(("restore", "rest"), _restore, method="POST"),
+    Command(("ruok",), _showing(lambda _: {})),
+    Command(("server_stats", "srvr"), _showing(_server_stats)),
+    Command(("set_trace_mask", "stmk"), _set_trace_mask, needs_data=False),
+    Command(("snapshot", "snap"), _snapshot),
+    Command(("stat_reset", "srst"), _showing(_reset_server)),
+    Command(
+        ("stats", "stat"),
+        _showing(lambda s: {**_server_stats(s), **_connections(s, is_brief=True)}),
+    ),
+    Command(("system_properties", "sysp"), _properties, needs_data=False),
+    Command(("voting_view",), _showing(lambda _: {"current_config": {}})),
+    Command(("watch_summary", "wchs"), _showing(_watch_summary)),
+    Command(("watches", "wchc"), _showing(_watches)),
+    Command(
+        ("watches_by_path", "wchp"),
+        _showing(lambda s: {"path_to_session_ids": watches_by_path(s)}),
+    ),
+    Command(("zabstate",), _showing(lambda _: {"voting": False, "zabstate": ""}), needs_data=False),
+)
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    name: command for command in _TABLE for name in command.names
+}
+
+
+def command_names() -> list[str]:
+    """The first names of all commands, in order."""
+    return sorted(command.name for command in _TABLE)

@@ -1,0 +1,224 @@
+"""A small HTTP/1.1 server on the event loop; h11 parses and frames.
+
+For a handful of operators and probes: every connection is a task of its own, the number of
+connections and the sizes of what they send are bounded, and an idle one is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+if TYPE_CHECKING:
+    import h11
+
+_MAX_CONNECTIONS: Final = 256
+_MAX_HEADER_BYTES: Final = 32 << 10
+_MAX_BODY_BYTES: Final = 64 << 10
+_READ_BYTES: Final = 64 << 10
+
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class HttpRequest(NamedTuple):
+    """What a client asks for; of a repeated query parameter or header the first counts."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """An answer; a stream must give exactly `stream_bytes` bytes."""
+
+    body: bytes = b""
+    content_type: str = TEXT
+    status: int = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+    stream: AsyncIterator[bytes] | None = None
+    stream_bytes: int = 0
+
+
+Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+class _TooLargeError(Exception):
+    """The body of a request is longer than any that is taken here."""
+
+
+class HttpServer:
+    """Listens on one address and gives each request to a handler, which must not raise."""
+
+    def __init__(
+        self, handler: Handler, idle_seconds: float, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._handler = handler
+        self._idle_seconds = idle_seconds
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.host = ""
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; port 0: the system chooses. Raises OSError."""
+        self._server = await asyncio.start_server(self._accept, host, port, ssl=self._tls)
+        self.host = host
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as a URL."""
+        scheme = "http" if self._tls is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= _MAX_CONNECTIONS:
+            writer.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Loaded by the first request: a server that nobody asks starts sooner.
+        import h11
+
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEADER_BYTES)
+        try:
+            while True:
+                request = await self._next_request(connection, reader, writer)
+                if request is None:
+                    break
+                await self._send(connection, writer, request, await self._handler(request))
+                if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+                    break
+                connection.start_next_cycle()
+        except (h11.RemoteProtocolError, _TooLargeError) as error:
+            await self._refuse(connection, writer, error)
+        except (OSError, TimeoutError):
+            # The client is gone, or says nothing more: there is nobody to tell.
+            pass
+        finally:
+            writer.close()
+
+    async def _next_request(
+        self,
+        connection: h11.Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> HttpRequest | None:
+        """The next request with its body; None at the end of the connection."""
+        import h11
+
+        head: h11.Request | None = None
+        body = bytearray()
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                if connection.they_are_waiting_for_100_continue:
+                    go_on = h11.InformationalResponse(status_code=100, headers=[])
+                    writer.write(connection.send(go_on) or b"")
+                async with asyncio.timeout(self._idle_seconds):
+                    connection.receive_data(await reader.read(_READ_BYTES))
+            elif isinstance(event, h11.Request):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > _MAX_BODY_BYTES:
+                    raise _TooLargeError(f"a body of more than {_MAX_BODY_BYTES} bytes")
+            elif isinstance(event, h11.EndOfMessage) and head is not None:
+                peer = writer.get_extra_info("peername")
+                return _request(head, bytes(body), peer[0] if peer else "")
+            else:
+                return None
+
+    async def _send(
+        self,
+        connection: h11.Connection,
+        writer: asyncio.StreamWriter,
+        request: HttpRequest,
+        response: HttpResponse,
+    ) -> None:
+        import h11
+
+        size = len(response.body) if response.stream is None else response.stream_bytes
+        headers = [
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(size)),
+            ("Date", formatdate(usegmt=True)),
+            ("Cache-Control", "no-store"),
+            *response.headers.items(),
+        ]
+        reason = HTTPStatus(response.status).phrase
+        head = h11.Response(status_code=response.status, headers=headers, reason=reason)
+        writer.write(connection.send(head) or b"")
+        if request.method != "HEAD":
+            if response.stream is None:
+                writer.write(connection.send(h11.Data(data=response.body)) or b"")
+            else:
+                async for chunk in response.stream:
+                    writer.write(connection.send(h11.Data(data=chunk)) or b"")
+                    async with asyncio.timeout(self._idle_seconds):
+                        await writer.drain()
+        writer.write(connection.send(h11.EndOfMessage()) or b"")
+        async with asyncio.timeout(self._idle_seconds):
+            await writer.drain()
+
+    async def _refuse(
+        self, connection: h11.Connection, writer: asyncio.StreamWriter, error: Exception
+    ) -> None:
+        """Tell what was wrong with a request, if nothing else was told yet."""
+        import h11
+
+        if connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        status = HTTPStatus.BAD_REQUEST
+        if isinstance(error, h11.RemoteProtocolError):
+            status = HTTPStatus(error.error_status_hint)
+        elif isinstance(error, _TooLargeError):
+            status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        text = f"{error}\n".encode()
+        headers = [
+            ("Content-Type", TEXT),
+            ("Content-Length", str(len(text))),
+            ("Connection", "close"),
+        ]
+        response = h11.Response(status_code=status, headers=headers, reason=status.phrase)
+        for event in (response, h11.Data(data=text), h11.EndOfMessage()):
+            writer.write(connection.send(event) or b"")
+
+
+def _request(head: h11.Request, body: bytes, address: str) -> HttpRequest:
+    parts = urlsplit(head.target.decode("latin-1"))
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers]
+    return HttpRequest(
+        method=head.method.decode("latin-1"),
+        path=unquote(parts.path) or "/",
+        query=dict(reversed(query)),
+        headers=dict(reversed(headers)),
+        body=body,
+        address=address,
+    )

@@ -1,0 +1,261 @@
+"""The metrics of a server under Apache's names: for mntr, /commands/monitor and Prometheus.
+
+`collect` takes the values of one moment; nothing is kept between two calls, and nothing is done
+between them either: what is counted is counted by those who do the work.
+
+A metric of Apache's that has no counterpart here is there with 0, so that dashboards and alerts
+that name it go on working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from keepfast.replica import Distribution, Summary
+from keepfast.server.metric_help import HELP
+from keepfast.server.reports import file_descriptors, node_count
+from keepfast.storage import Standing
+from keepfast.tree import quota_uses
+from keepfast.wire import EventType
+
+if TYPE_CHECKING:
+    from keepfast.server.server import Server
+
+_DECIMALS: Final = 4
+_QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
+_SHOWN_QUANTILES: Final = (0.5, 0.9, 0.99)
+
+_COUNTERS: Final = (
+    *(
+        "add_dead_watcher_stall_time",
+        "bytes_received_count",
+        "cnxn_closed_without_zk_server_running",
+    ),
+    *("commit_count", "connection_drop_count", "connection_rejected", "connection_request_count"),
+    *("connection_revalidate_count", "dead_watchers_cleared", "dead_watchers_queued", "diff_count"),
+    *("digest_mismatches_count", "ensemble_auth_fail", "ensemble_auth_skip"),
+    *("ensemble_auth_success", "insecure_admin_count", "large_requests_rejected"),
+    *("learner_commit_received_count", "learner_proposal_received_count", "looking_count"),
+    *("outstanding_changes_queued", "outstanding_changes_removed", "prep_processor_request_queued"),
+    *("proposal_count", "quit_leading_due_to_disloyal_voter", "request_commit_queued"),
+    *("request_throttle_wait_count", "requests_not_forwarded_to_commit_processor"),
+    *("response_bytes", "response_packet_cache_hits", "response_packet_cache_misses"),
+    *("response_packet_get_children_cache_hits", "response_packet_get_children_cache_misses"),
+    *("restore_error_count", "restore_rate_limited_count", "revalidate_count"),
+    *("sessionless_connections_expired", "skip_learner_request_to_next_processor_count"),
+    *("snap_count", "snapshot_error_count", "snapshot_rate_limited_count", "stale_replies"),
+    *("stale_requests", "stale_requests_dropped", "stale_sessions_expired"),
+    *("sync_processor_request_queued", "throttled_ops", "tls_handshake_exceeded"),
+    *("unrecoverable_error_count", "unsuccessful_handshake", "watch_bytes"),
+)
+_SUMMARIES: Final = (
+    *("commit_commit_proc_req_queued", "commit_process_time"),
+    *("concurrent_request_processing_in_commit_processor", "connection_token_deficit"),
+    *("dbinittime", "election_time", "follower_sync_time", "fsynctime", "inflight_diff_count"),
+    *("inflight_snap_count", "leader_unavailable_time", "learner_request_processor_queue_size"),
+    *("netty_queued_buffer_capacity", "node_changed_watch_count", "node_children_watch_count"),
+    *("node_created_watch_count", "node_deleted_watch_count", "observer_sync_time"),
+    *("pending_session_queue_size", "prep_process_time", "prep_processor_queue_size"),
+    *("proposal_process_time", "read_commit_proc_issued", "read_commit_proc_req_queued"),
+    *("reads_after_write_in_session_queue", "reads_issued_from_session_queue"),
+    *("requests_in_session_queue", "restore_time", "session_queues_drained", "snapshottime"),
+    *("socket_closing_time", "startup_snap_load_time", "startup_txns_load_time"),
+    *("startup_txns_loaded", "sync_process_time", "sync_processor_batch_size"),
+    *("sync_processor_queue_size", "time_waiting_empty_pool_in_commit_processor_read_ms"),
+    *("unavailable_time", "write_batch_time_in_commit_processor", "write_commit_proc_issued"),
+    *("write_commit_proc_req_queued",),
+)
+_DISTRIBUTIONS: Final = (
+    *("close_session_prep_time", "commit_propagation_latency", "dead_watchers_cleaner_latency"),
+    *("jvm_pause_time_ms", "local_write_committed_time_ms", "om_commit_process_time_ms"),
+    *("om_proposal_process_time_ms", "prep_processor_queue_time_ms", "propagation_latency"),
+    *("proposal_ack_creation_latency", "proposal_latency", "quorum_ack_latency"),
+    *("read_commitproc_time_ms", "read_final_proc_time_ms", "readlatency"),
+    *("request_throttle_queue_time_ms", "server_write_committed_time_ms"),
+    *("sync_processor_queue_and_flush_time_ms", "sync_processor_queue_flush_time_ms"),
+    *("sync_processor_queue_time_ms", "updatelatency", "write_commitproc_time_ms"),
+    *("write_final_proc_time_ms",),
+)
+
+
+class Kind(Enum):
+    """What a metric is."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    SUMMARY = "summary"
+
+
+class Metric(NamedTuple):
+    """One value of one moment; `key` is set for one of a set, such as a namespace."""
+
+    name: str
+    kind: Kind
+    value: float | Summary
+    key: str = ""
+
+
+def collect(server: Server) -> list[Metric]:
+    """All metrics, in a fixed order: gauges, counters, summaries, distributions, our own."""
+    metrics = [Metric(name, Kind.GAUGE, value) for name, value in _gauges(server).items()]
+    metrics += _quota_gauges(server)
+    counted = _counters(server)
+    metrics += [Metric(name, Kind.COUNTER, counted.get(name, 0)) for name in _COUNTERS]
+    measured = _summaries(server)
+    nothing, nothing_spread = Summary(), Distribution()
+    metrics += [Metric(name, Kind.SUMMARY, measured.get(name, nothing)) for name in _SUMMARIES]
+    metrics += [
+        Metric(name, Kind.SUMMARY, measured.get(name, nothing_spread)) for name in _DISTRIBUTIONS
+    ]
+    metrics += [Metric(name, Kind.GAUGE, value) for name, value in _own_gauges(server).items()]
+    return metrics
+
+
+def _gauges(server: Server) -> dict[str, float]:
+    replica = server.replica
+    tree, statistics = replica.tree, replica.statistics
+    latency, sizes = statistics.latency(), statistics.responses
+    descriptors, most_descriptors = file_descriptors()
+    return {
+        "avg_latency": float(round(latency.mean, _DECIMALS)),
+        "min_latency": int(latency.least),
+        "max_latency": int(latency.greatest),
+        "packets_received": statistics.received,
+        "packets_sent": statistics.sent,
+        "num_alive_connections": server.connection_count,
+        "outstanding_requests": replica.outstanding,
+        "uptime": server.uptime_ms,
+        "znode_count": node_count(server),
+        "watch_count": replica.watches.reported_count(),
+        "ephemerals_count": sum(map(len, tree.ephemerals.values())),
+        "approximate_data_size": tree.data_size,
+        "global_sessions": len(replica.sessions),
+        "local_sessions": 0,
+        "open_file_descriptor_count": descriptors,
+        "max_file_descriptor_count": most_descriptors,
+        "connection_drop_probability": 0.0,
+        "last_client_response_size": sizes.last,
+        "min_client_response_size": sizes.least,
+        "max_client_response_size": sizes.greatest,
+        "outstanding_tls_handshake": 0,
+        "auth_failed_count": statistics.auth_failures,
+        "non_mtls_remote_conn_count": 0,
+        "non_mtls_local_conn_count": 0,
+    }
+
+
+def _quota_gauges(server: Server) -> Iterator[Metric]:
+    """Quotas, added up by the first part of their paths."""
+    sums: dict[str, list[int]] = {}
+    for path, *numbers in quota_uses(server.replica.tree):
+        namespace = path.split("/")[1]
+        known = sums.get(namespace, [0] * len(numbers))
+        sums[namespace] = [a + b for a, b in zip(known, numbers, strict=True)]
+    for position, what in enumerate(("count_limit", "bytes_limit", "count_usage", "bytes_usage")):
+        for namespace, totals in sorted(sums.items()):
+            name = f"quota_{what}_per_namespace"
+            yield Metric(name, Kind.GAUGE, totals[position], namespace)
+
+
+def _counters(server: Server) -> dict[str, int]:
+    replica, own = server.replica.statistics, server.statistics
+    return {
+        "bytes_received_count": replica.bytes_received,
+        "response_bytes": max(replica.bytes_sent - replica.watch_bytes, 0),
+        "watch_bytes": replica.watch_bytes,
+        "connection_request_count": replica.connects,
+        "connection_revalidate_count": replica.revalidations,
+        "connection_drop_count": replica.drops,
+        "connection_rejected": own.connections_refused,
+        "stale_sessions_expired": replica.expired_sessions,
+        "sync_processor_request_queued": own.records_stored,
+        "snapshot_error_count": own.snapshots_failed,
+        "snapshot_rate_limited_count": own.snapshots_refused,
+        "unrecoverable_error_count": own.disk_failures,
+    }
+
+
+def _summaries(server: Server) -> Mapping[str, Summary]:
+    replica, own = server.replica.statistics, server.statistics
+    told = replica.watchers_told
+    return {
+        "fsynctime": own.fsync,
+        "snapshottime": own.snapshot,
+        "dbinittime": own.recovery,
+        "startup_txns_loaded": own.records_replayed,
+        "sync_processor_batch_size": own.group_size,
+        "sync_processor_queue_flush_time_ms": own.group_time,
+        "readlatency": replica.read_latency(),
+        "updatelatency": replica.updates,
+        # Alone, a txn is applied where it was made: the two are one.
+        "propagation_latency": replica.updates,
+        "node_created_watch_count": told[EventType.NODE_CREATED],
+        "node_deleted_watch_count": told[EventType.NODE_DELETED],
+        "node_changed_watch_count": told[EventType.NODE_DATA_CHANGED],
+        "node_children_watch_count": told[EventType.NODE_CHILDREN_CHANGED],
+    }
+
+
+def _own_gauges(server: Server) -> dict[str, float]:
+    """What Apache has no name for."""
+    store = server.syncer.store
+    return {
+        "keepfast_data_whole": int(store.standing is Standing.WHOLE and not store.degraded),
+        "keepfast_writable": int(server.replica.is_writable),
+        "keepfast_disk_free_bytes": server.free_bytes(),
+        "keepfast_last_zxid": server.replica.tree.last_zxid,
+        "keepfast_fsync_threshold_exceed_count": server.statistics.fsyncs_over_limit,
+    }
+
+
+def flat_values(metrics: Sequence[Metric]) -> Iterator[tuple[str, float]]:
+    """Names and numbers as mntr prints them, without the prefix zk_."""
+    for name, _, value, key in metrics:
+        full = f"{key}_{name}" if key else name
+        if not isinstance(value, Summary):
+            yield full, value
+            continue
+        yield f"avg_{full}", float(round(value.mean, _DECIMALS))
+        yield f"min_{full}", int(value.least)
+        yield f"max_{full}", int(value.greatest)
+        yield f"cnt_{full}", value.count
+        yield f"sum_{full}", int(value.total)
+        if isinstance(value, Distribution):
+            for prefix, fraction in _QUANTILES:
+                yield f"{prefix}_{full}", value.quantile(fraction)
+
+
+def exposition(metrics: Sequence[Metric]) -> bytes:
+    """The text format of Prometheus. Takes some ms: not for the event loop."""
+    # A tenth of a second to load, which a server that nobody scrapes need not spend.
+    from prometheus_client import generate_latest
+    from prometheus_client.core import Metric as Family
+    from prometheus_client.registry import Collector
+
+    families: dict[str, Family] = {}
+    for name, kind, value, key in metrics:
+        # Apache's counters do not end in _total, and the library adds that to every counter.
+        shown_kind = "unknown" if kind is Kind.COUNTER else kind.value
+        family = families.setdefault(name, Family(name, _help(name), shown_kind))
+        labels = {"key": key} if key else {}
+        if not isinstance(value, Summary):
+            family.add_sample(name, labels, value)
+            continue
+        if isinstance(value, Distribution):
+            for fraction in _SHOWN_QUANTILES:
+                quantile = {**labels, "quantile": str(fraction)}
+                family.add_sample(name, quantile, value.quantile(fraction))
+        family.add_sample(f"{name}_count", labels, value.count)
+        family.add_sample(f"{name}_sum", labels, value.total)
+
+    class Values(Collector):
+        def collect(self) -> Iterator[Family]:
+            yield from families.values()
+
+    return generate_latest(Values())
+
+
+def _help(name: str) -> str:
+    return HELP.get(name, "Always 0: there is nothing behind this name of Apache's in Keepfast.")

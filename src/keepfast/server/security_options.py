@@ -1,0 +1,72 @@
+"""What the settings of TLS and authentication mean for a server."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Final
+
+from keepfast.replica import AuthenticationOptions
+from keepfast.server.config_errors import ConfigError
+from keepfast.server.config_security import AuthConfig
+from keepfast.server.config_server import ServerConfig
+from keepfast.server.jaas import digest_users, read_jaas, wants_kerberos
+from keepfast.server.tls_port import TlsOptions
+
+log = logging.getLogger("keepfast.server")
+
+_SUPER_USER: Final = "super"
+_JAAS_KEY: Final = "java.security.auth.login.config"
+
+
+def tls_options(config: ServerConfig) -> TlsOptions | None:
+    """Where and how TLS clients get in; None: nowhere."""
+    client = config.client
+    address = config.secure_client_address
+    if address is None and not client.port_unification:
+        return None
+    options = TlsOptions(
+        config.tls,
+        is_on_client_port=client.port_unification,
+        is_reloading=client.cert_reload,
+        max_handshakes=max(client.outstanding_handshake_limit, 0),
+    )
+    if address is None:
+        return options
+    return replace(options, host=address.host, port=address.port)
+
+
+def authentication_options(auth: AuthConfig) -> AuthenticationOptions:
+    """Who may prove what. Reads the JAAS file; raises ConfigError."""
+    return AuthenticationOptions(
+        schemes=auth.schemes,
+        digest_algorithm=auth.digest_algorithm,
+        x509_super_user=auth.x509_super_user or None,
+        sasl_users=_sasl_users(auth) if "sasl" in auth.providers else None,
+        sasl_super_users=auth.super_users,
+        is_sasl_failure_allowed=auth.allow_sasl_failed_clients,
+        required_schemes=auth.required_schemes,
+    )
+
+
+def _sasl_users(auth: AuthConfig) -> dict[str, str] | None:
+    """The users who may log in by SASL; None if no login is configured at all."""
+    section = auth.sasl_login_context
+    modules = read_jaas(auth.jaas_file).get(section) if auth.jaas_file else None
+    if modules is None:
+        if "sasl" in auth.required_schemes:
+            # Every client would be turned away, and its log would speak of a wrong password.
+            reason = f"has no section {section}, and clients have to log in by SASL"
+            raise ConfigError(reason, key=_JAAS_KEY, value=auth.jaas_file)
+        if auth.jaas_file:
+            log.warning("no-sasl file=%s reason=no-section section=%s", auth.jaas_file, section)
+        return None
+    if wants_kerberos(modules):
+        reason = f"section {section} wants Kerberos; only DIGEST-MD5 logins are supported"
+        raise ConfigError(reason, key=_JAAS_KEY, value=auth.jaas_file)
+    users = digest_users(modules)
+    if not users:
+        log.warning("no-sasl file=%s reason=no-users section=%s", auth.jaas_file, section)
+    if auth.sasl_super_password and _SUPER_USER in users:
+        users[_SUPER_USER] = auth.sasl_super_password
+    return users

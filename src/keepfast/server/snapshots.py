@@ -1,0 +1,97 @@
+"""When snapshots are taken, and how without stalling the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING
+
+from keepfast.storage import SnapshotEntry, SnapshotWriter
+from keepfast.wire import StorageError
+
+if TYPE_CHECKING:
+    from keepfast.server.server import Server
+
+_THAW_BUDGET = 2000
+
+
+class SnapshotTaker:
+    """Takes one snapshot at a time, in steps of about a millisecond between other work."""
+
+    def __init__(self, server: Server, rng: random.Random) -> None:
+        self._server = server
+        self._rng = rng
+        self._records = 0
+        self._due = self._draw()
+        self._task: asyncio.Task[SnapshotEntry | None] | None = None
+
+    def _draw(self) -> int:
+        """Between half and all of the interval, so that servers do not snapshot in step."""
+        half = max(self._server.options.snapshot_every // 2, 1)
+        return half + self._rng.randrange(half + 1)
+
+    def count(self, records: int) -> None:
+        """Note records that were stored; starts a snapshot when it is due."""
+        self._records += records
+        if self._records >= self._due and self._task is None:
+            self._records = 0
+            self._due = self._draw()
+            self.begin()
+
+    def begin(self) -> asyncio.Task[SnapshotEntry | None]:
+        """Take a snapshot of the state as it is now, or wait for the one that is under way."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._take())
+        return self._task
+
+    async def take_now(self) -> SnapshotEntry | None:
+        """Take a snapshot that holds at least everything that is applied now; None: it failed."""
+        if self._task is not None:
+            # It began earlier: its state is an older one.
+            await asyncio.wait([self._task])
+        return await self.begin()
+
+    async def _take(self) -> SnapshotEntry | None:
+        server = self._server
+        started = time.monotonic()
+        tree, syncer = server.replica.tree, server.syncer
+        store, retain = syncer.store, server.options.retain_snapshots
+        try:
+            writer = store.begin_snapshot(tree.freeze())
+            await self._write(writer)
+            entry = await asyncio.get_running_loop().run_in_executor(None, writer.complete)
+            await syncer.run(lambda: store.commit_snapshot(entry))
+            store.roll()
+            spent_ms = (time.monotonic() - started) * 1000
+            server.statistics.snapshot.add(spent_ms)
+            name = entry.name
+            server.log.info("snapshot", file=name, bytes=entry.size, ms=round(spent_ms))
+            if retain:
+                await syncer.run(lambda: store.purge(retain))
+        except StorageError as error:
+            # Without a snapshot the log grows, and nothing is lost.
+            server.statistics.snapshots_failed += 1
+            server.log.error("snapshot-failed", reason=error)
+            return None
+        else:
+            return entry
+        finally:
+            while not tree.thaw_step(_THAW_BUDGET):  # noqa: ASYNC110 - others run in between
+                await asyncio.sleep(0)
+            self._task = None
+
+    async def _write(self, writer: SnapshotWriter) -> None:
+        try:
+            while writer.step():  # noqa: ASYNC110 - others run in between
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            writer.abandon()
+            raise
+
+    async def stop(self) -> None:
+        """Give up a snapshot that is under way."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])

@@ -1,0 +1,254 @@
+"""A port for TLS clients, and one where TLS and plain clients both get in.
+
+The socket is accepted by hand: which context a connection gets, and whether it gets one at all, is
+known only when it is there. The first byte decides, which is looked at and left in the socket: a
+TLS handshake begins with 0x16; a plain client begins with the length of its first frame, which
+would be hundreds of megabytes, or with a letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, cast
+
+from keepfast.server.certificate_keeper import CertificateKeeper
+from keepfast.server.certificates import distinguished_name, names_host, read_certificate
+from keepfast.server.client_port import ClientProtocol
+from keepfast.server.config_security import TlsConfig
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+    from keepfast.server.server import Server
+
+_HANDSHAKE_RECORD: Final = b"\x16"
+_HANDSHAKE_SECONDS: Final = 10.0
+# How long a client may take to agree that the connection ends; it has got everything by then.
+_FAREWELL_SECONDS: Final = 2.0
+_BACKLOG: Final = 1024
+_PAUSE_SECONDS: Final = 1.0
+
+_REASONS: Final = {"PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate"}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Where TLS clients connect, and by which rules."""
+
+    config: TlsConfig
+    host: str = "0.0.0.0"
+    # A port of its own; None: there is none.
+    port: int | None = None
+    # Whether TLS clients get in at the plain client port, too.
+    is_on_client_port: bool = False
+    # Whether the stores are read again when their files change.
+    is_reloading: bool = False
+    # Handshakes under way at which further sockets are closed; 0: no limit. Low: clients that all
+    # connect again at once are refused and try again. High: they wait for each other.
+    max_handshakes: int = 0
+
+
+class TlsPort:
+    """Listening sockets of one port."""
+
+    def __init__(
+        self, server: Server, options: TlsOptions, keeper: CertificateKeeper, *, takes_plain: bool
+    ) -> None:
+        self._server = server
+        self._keeper = keeper
+        self._options = options
+        self._takes_plain = takes_plain
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        # Sockets that are not connections yet: they count toward the limits all the same.
+        self._arriving: set[asyncio.Task[None]] = set()
+        self._arriving_from: Counter[str] = Counter()
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; gives the port. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        places = await loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, _, _, _, place in dict.fromkeys(places):
+                listener = socket.create_server(
+                    (str(place[0]), port), family=family, backlog=_BACKLOG
+                )
+                listener.setblocking(False)
+                self._sockets.append(listener)
+                # Port 0: the system chose one for the first address, which holds for all.
+                port = listener.getsockname()[1]
+        except OSError:
+            self.close()
+            raise
+        self._accepting = [loop.create_task(self._accept(listener)) for listener in self._sockets]
+        return port
+
+    def close(self) -> None:
+        """Listen no longer; handshakes under way end."""
+        for task in (*self._accepting, *self._arriving):
+            task.cancel()
+        for listener in self._sockets:
+            listener.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, peer = await loop.sock_accept(listener)
+            except OSError as error:
+                # Most likely there are no descriptors left; without a pause this would spin.
+                self._server.log.warning("accept-failed", reason=error)
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            address = str(peer[0])
+            limit = self._options.max_handshakes
+            if not self._server.has_place(
+                address, self._arriving_from[address], len(self._arriving)
+            ):
+                self._refuse(client, address, "too many connections")
+            elif limit and len(self._arriving) >= limit:
+                self._refuse(client, address, "too many handshakes")
+            else:
+                task = loop.create_task(self._welcome(client, address))
+                self._arriving.add(task)
+                task.add_done_callback(self._arriving.discard)
+
+    async def _welcome(self, client: socket.socket, address: str) -> None:
+        """Make a connection of a socket."""
+        loop = asyncio.get_running_loop()
+        self._arriving_from[address] += 1
+        try:
+            if not await self._begins_with_handshake(client):
+                if not self._takes_plain:
+                    # The TLS library would wait for more bytes than a four-letter word has.
+                    raise ConnectionResetError("it does not speak TLS")
+                await loop.connect_accepted_socket(lambda: ClientProtocol(self._server), client)
+                return
+            await loop.connect_accepted_socket(
+                lambda: TlsProtocol(self._server, self._options.config),
+                client,
+                ssl=self._keeper.context,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=_FAREWELL_SECONDS,
+            )
+        except (OSError, TimeoutError) as error:
+            self._refuse(client, address, _reason(error))
+        except asyncio.CancelledError:
+            client.close()
+            raise
+        finally:
+            self._arriving_from[address] -= 1
+            if not self._arriving_from[address]:
+                del self._arriving_from[address]
+
+    def _refuse(self, client: socket.socket, address: str, reason: str) -> None:
+        self._server.statistics.connections_refused += 1
+        self._server.log.warning("refused", address=address, reason=reason)
+        client.close()
+
+    async def _begins_with_handshake(self, client: socket.socket) -> bool:
+        loop = asyncio.get_running_loop()
+        client.setblocking(False)
+        readable = asyncio.Event()
+        loop.add_reader(client, readable.set)
+        try:
+            async with asyncio.timeout(self._options.config.handshake_detection_timeout_ms / 1000):
+                await readable.wait()
+        finally:
+            loop.remove_reader(client)
+        first = client.recv(1, socket.MSG_PEEK)
+        if not first:
+            raise ConnectionResetError("it went away without a word")
+        return first == _HANDSHAKE_RECORD
+
+
+class TlsProtocol(ClientProtocol):
+    """A client inside TLS. It gets in if its certificate names its host, where that is wanted."""
+
+    def __init__(self, server: Server, config: TlsConfig) -> None:
+        super().__init__(server)
+        self.is_secure = True
+        self._checks_host = config.hostname_verification and config.client_hostname_verification
+        self._asks_names = config.allow_reverse_dns_lookup
+        self._looking: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        if shown is None:
+            # It was not asked for one, or need not have one.
+            super().connection_made(transport)
+            return
+        try:
+            certificate = read_certificate(shown)
+            self.subject = distinguished_name(certificate)
+            is_from_its_host = not self._checks_host or names_host(certificate, peer[0])
+        except ValueError as error:
+            self._refuse(transport, f"its certificate cannot be read: {error}")
+            return
+        if is_from_its_host:
+            super().connection_made(transport)
+        elif self._asks_names:
+            # Nothing may be read before it is known who it is.
+            transport.pause_reading()
+            loop = asyncio.get_running_loop()
+            self._looking = loop.create_task(self._look_up(certificate, transport, peer[0]))
+        else:
+            self._refuse(transport, "its certificate does not name its address")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        super().connection_lost(exc)
+
+    async def _look_up(
+        self, certificate: Certificate, transport: asyncio.Transport, address: str
+    ) -> None:
+        try:
+            name = await _confirmed_name(address)
+        except OSError as error:
+            self._refuse(transport, f"its host has no name: {error.strerror or error}")
+            return
+        finally:
+            self._looking = None
+        if not names_host(certificate, name):
+            self._refuse(transport, f"its certificate names neither its address nor {name}")
+        elif not transport.is_closing():
+            super().connection_made(transport)
+            transport.resume_reading()
+
+    def _refuse(self, transport: asyncio.Transport, reason: str) -> None:
+        address = transport.get_extra_info("peername")[0]
+        self._server.log.warning("refused", address=address, reason=reason)
+        transport.abort()
+
+
+async def _confirmed_name(address: str) -> str:
+    """The host name of an address, if that name has the address; OSError if not.
+
+    Whoever owns an address may say that it has any name; the name's owner has to agree.
+    """
+    loop = asyncio.get_running_loop()
+    name, _ = await loop.getnameinfo((address, 0), socket.NI_NAMEREQD)
+    found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    if ip_address(address) not in (ip_address(place[0]) for *_, place in found):
+        raise OSError(f"{name} has another address")
+    return name
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return _REASONS.get(error.reason, error.reason.lower().replace("_", " "))
+    if isinstance(error, TimeoutError):
+        return "it did not say anything in time"
+    return str(error) or type(error).__name__

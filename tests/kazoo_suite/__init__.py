@@ -1,0 +1,1 @@
+"""kazoo's own test suite, run on Keepfast; see `run`."""

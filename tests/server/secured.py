@@ -1,0 +1,107 @@
+"""A server as `keepfast serve` runs it, from the text of a zoo.cfg, on a thread of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+from kazoo.client import KazooClient
+
+from keepfast.server import Server, ServerOptions, load_config, options_of
+
+T = TypeVar("T")
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+_TIMEOUT_SECONDS = 30.0
+_PLAIN = """\
+clientPort=0
+clientPortAddress=127.0.0.1
+"""
+_ALWAYS = """\
+admin.enableServer=false
+tickTime=2000
+"""
+
+
+class Running:
+    """A server, its loop, and clients of it."""
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        self.server = server
+        self._loop = loop
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    @property
+    def secure_port(self) -> int:
+        assert self.server.secure_port is not None
+        return self.server.secure_port
+
+    @contextmanager
+    def client(self, port: int | None = None, **arguments: Any) -> Iterator[Any]:
+        """A started kazoo client."""
+        client = KazooClient(hosts=f"127.0.0.1:{port or self.port}", **arguments)
+        try:
+            client.start(_TIMEOUT_SECONDS)
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def ids(self) -> list[tuple[str, str]]:
+        """Who the connections belong to, besides their addresses."""
+
+        async def look() -> list[tuple[str, str]]:
+            return [
+                (held.scheme, held.id)
+                for connection in self.server.connections()
+                for held in connection.ids
+                if held.scheme != "ip"
+            ]
+
+        return self.run(look())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_TIMEOUT_SECONDS)
+
+
+@contextmanager
+def running(
+    folder: Path,
+    text: str,
+    *,
+    loop_kind: str = "uvloop",
+    has_plain_port: bool = True,
+    properties: Mapping[str, str] | None = None,
+    adjust: Callable[[ServerOptions], ServerOptions] = lambda options: options,
+) -> Iterator[Running]:
+    """A running server. `properties` are Java system properties by their full names."""
+    file = folder / "zoo.cfg"
+    plain = _PLAIN if has_plain_port else ""
+    file.write_text(f"dataDir={folder / 'data'}\n{plain}{_ALWAYS}{text}\n")
+    server = Server(adjust(options_of(load_config(file, overrides=properties))))
+    loop = LOOPS[loop_kind]()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    at_work = Running(server, loop)
+    try:
+        at_work.run(server.start())
+        try:
+            yield at_work
+        finally:
+            at_work.run(server.stop())
+            at_work.run(asyncio.sleep(0.01))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_TIMEOUT_SECONDS)
+        loop.close()

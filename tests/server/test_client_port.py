@@ -1,0 +1,106 @@
+"""Who else knocks at the client port, and what they are told."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.server.live import ADMIN, TIMEOUT, Live, live
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Live]:
+    with live(tmp_path / "data", admin=ADMIN) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        "GET / HTTP/1.1",
+        "HEAD /x HTTP/1.0",
+        "POST /commands/snapshot HTTP/1.1",
+        "PUT /x HTTP/1.1",
+        "OPTIONS * HTTP/1.1",
+        "DELETE / HTTP/1.1",
+        "PRI * HTTP/2.0",
+    ],
+)
+def test_browser__is_told_where_the_admin_server_is(server: Live, request_line: str) -> None:
+    answer = server.say(f"{request_line}\r\nHost: localhost\r\n\r\n".encode()).decode()
+    head, _, text = answer.partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 400 Bad Request\r\n")
+    assert f"Content-Length: {len(text)}" in head
+    assert f"at {server.server.admin_url}\n" in text
+
+
+def test_browser_without_admin_server__is_told_that_it_is_off(tmp_path: Path) -> None:
+    with live(tmp_path / "data") as server:
+        text = server.say(b"GET / HTTP/1.1\r\n\r\n").decode()
+    assert "admin.enableServer" in text
+
+
+def test_tls_client__gets_an_alert_and_the_log_names_the_port(
+    server: Live, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.call(lambda s: setattr(s, "secure_port", 2281))
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with (
+        caplog.at_level(logging.WARNING, "keepfast.server"),
+        socket.create_connection(("127.0.0.1", server.port), TIMEOUT) as plain,
+        pytest.raises(ssl.SSLError, match="ALERT_PROTOCOL_VERSION"),
+    ):
+        context.wrap_socket(plain, server_hostname="localhost")
+    (line,) = caplog.messages
+    assert 'reason="it speaks TLS"' in line
+    assert 'advice="use the secure client port; it is 2281"' in line
+
+
+def test_first_bytes_one_by_one__are_put_together(server: Live) -> None:
+    assert server.say(b"r", b"u", b"o", b"k") == b"imok"
+    assert server.say(b"GE", b"T", b" / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400")
+
+
+def test_strangers_do_not_disturb_a_stock_client(server: Live) -> None:
+    client = KazooClient(hosts=f"127.0.0.1:{server.port}")
+    client.start(timeout=TIMEOUT)
+    try:
+        client.create("/a", b"1")
+        server.say(b"GET / HTTP/1.1\r\n\r\n")
+        server.ask("stat")
+        assert client.get("/a")[0] == b"1"
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_stranger_is_not_counted_as_a_client(server: Live) -> None:
+    server.say(b"GET / HTTP/1.1\r\n\r\n")
+    server.say(b"\x16\x03\x01\x00\x00")
+    monitor = dict(line.split("\t") for line in server.ask("mntr").splitlines())
+    assert monitor["zk_connection_request_count"] == "0"
+    assert monitor["zk_connection_drop_count"] == "0"
+    # The word's own connection.
+    assert monitor["zk_num_alive_connections"] == "1"
+
+
+def test_connection_that_is_cut__counts_as_dropped(server: Live) -> None:
+    client = KazooClient(hosts=f"127.0.0.1:{server.port}")
+    client.start(timeout=TIMEOUT)
+    try:
+        server.call(lambda s: s.drop_connections())
+        client.retry(client.exists, "/")
+        monitor = dict(line.split("\t") for line in server.ask("mntr").splitlines())
+        assert monitor["zk_connection_drop_count"] == "1"
+        assert monitor["zk_connection_revalidate_count"] == "1"
+    finally:
+        client.stop()
+        client.close()
