@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.examples import PAGE, blocks, make_folder, play
 
 
+@pytest.mark.slow
 def test_examples__are_true(tmp_path: Path) -> None:
     """If one is not, and the new output is right: python -m tests.cli.examples."""
     make_folder(tmp_path)

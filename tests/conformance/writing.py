@@ -311,7 +311,10 @@ class Writer:
         self._ask(self._caller(), OpCode.SET_DATA, request)
 
     def _set_acl(self) -> None:
-        request = SetACLRequest(self._path(), self.random.choice(_ACLS), _ANY)
+        path = self._path()
+        # The root stays open for whoever writes next.
+        acl = OPEN_ACL if path == "/" else self.random.choice(_ACLS)
+        request = SetACLRequest(path, acl, _ANY)
         self._ask(self._caller(), OpCode.SET_ACL, request)
 
     def _delete(self) -> None:

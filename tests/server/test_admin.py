@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import http.client
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from keepfast.server.admin_commands import COMMANDS, RateLimit, command_names
 from keepfast.storage import RealDisk, Standing, data_directory, load_tree
 from keepfast.testing.disk import FullableDisk
 from keepfast.wire import ACL, CreateMode, DiskFailed, Id
-from tests.apache import ApacheCommands
+from tests.apache import ApacheCommands, wait_until
 from tests.server.live import (
     ADMIN,
     SUPER_DIGEST,
@@ -69,6 +71,29 @@ def test_while_the_data_is_read__probes_and_commands_say_so(server: Live) -> Non
         assert server.http("/commands/envi").document["error"] is None
     finally:
         server.call(lambda s: setattr(s, "is_loaded", True))
+
+
+def test_slow_disk_at_the_start__probes_are_answered_meanwhile(tmp_path: Path) -> None:
+    is_quick = threading.Event()
+
+    class SlowDisk(RealDisk):
+        def lock(self, path: str) -> None:
+            is_quick.wait(TIMEOUT)
+            super().lock(path)
+
+    found = Live(server_options(tmp_path / "data", admin=ADMIN), SlowDisk())
+    try:
+        starting = asyncio.run_coroutine_threadsafe(found.server.start(), found.loop)
+        wait_until(lambda: found.server.admin is not None, "the admin server listens")
+        assert found.http("/livez").status == 200
+        assert found.http("/readyz").status == 503
+        is_quick.set()
+        starting.result(TIMEOUT)
+        assert found.http("/readyz").status == 200
+        found.wait(found.server.stop())
+    finally:
+        is_quick.set()
+        found.end_loop()
 
 
 def test_full_disk__not_ready_and_back(tmp_path: Path) -> None:
@@ -266,6 +291,31 @@ def test_rate_limit() -> None:
     assert not limit.allows(104)
     assert limit.allows(105)
     assert RateLimit(0).allows(0)
+
+
+def test_directory_that_cannot_be_read__500_with_the_reason(tmp_path: Path) -> None:
+    with live(tmp_path / "data", admin=ADMIN) as server:
+
+        def hide(found: Server) -> None:
+            found.directory = replace(found.directory, logs=str(tmp_path / "gone"))
+
+        kept = server.server.directory
+        server.call(hide)
+        answer = server.http("/commands/dirs")
+        assert answer.status == 500
+        assert "gone" in answer.text
+        server.call(lambda s: setattr(s, "directory", kept))
+
+
+def test_client_that_leaves_during_a_stream__costs_nothing(server: Live) -> None:
+    with server.client() as client:
+        for number in range(40):
+            client.create(f"/a{number}", b"1" * 1_000_000)
+    request = b"GET /commands/snapshot HTTP/1.1\r\nHost: x\r\nAuthorization: ip\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.admin_port), TIMEOUT) as connection:
+        connection.sendall(request)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert server.http("/livez").status == 200
 
 
 # -- HTTP ----------------------------------------------------------------------------------------

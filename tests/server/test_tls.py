@@ -9,6 +9,7 @@ import ssl
 import struct
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_acl
 
-from keepfast.server import ServerOptions
+from keepfast.server import ServerOptions, check_files, load_config
 from keepfast.server.certificate_keeper import CertificateKeeper
 from keepfast.server.config_errors import ConfigError
 from keepfast.server.config_security import TlsConfig
@@ -458,6 +459,22 @@ def test_wrong_key_store__stops_the_start_before_the_data_is_touched(
     text = settings(authority, key_store=tmp_path / "no.pem")
     with pytest.raises(ConfigError, match="there is no such file"), running(tmp_path, text):
         pass
+    assert not (tmp_path / "data").exists()
+
+
+def test_check__reads_the_stores_and_starts_nothing(tmp_path: Path, authority: Authority) -> None:
+    def check(key_store: Path) -> list[str]:
+        file = tmp_path / "zoo.cfg"
+        text = settings(authority, key_store=key_store)
+        file.write_text(f"dataDir={tmp_path / 'data'}\n{text}\n")
+        return check_files(load_config(file))
+
+    past = datetime.now(UTC) - timedelta(days=1)
+    assert check(authority.server_pem()) == []
+    (warning,) = check(authority.server_pem("past.pem", expires_at=past))
+    assert "the certificate expired at" in warning
+    with pytest.raises(ConfigError, match="there is no such file"):
+        check(tmp_path / "no.pem")
     assert not (tmp_path / "data").exists()
 
 

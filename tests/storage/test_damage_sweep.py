@@ -399,7 +399,9 @@ def test_without_r5__a_truncation_leaves_what_it_has_to_drop(
     disable(monkeypatch)
     # What is on the disk is what counts, not that the store notices at the end.
     monkeypatch.setattr("keepfast.storage.store.invariant", lambda condition, why: None)
-    monkeypatch.setattr("keepfast.storage.store.check_base", lambda *arguments: None)
+    monkeypatch.setattr(
+        "keepfast.storage.store.with_fitting_base", lambda disk, directory, kept, zxid: kept
+    )
     place = place_of("FX2")
     store, _ = Store.open(place.disk, place.directory, OPTIONS)
     store.truncate(Zxid(0x1_0000_0002))

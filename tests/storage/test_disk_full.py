@@ -117,6 +117,9 @@ class Patient:
                     server.ledger.not_replaced()
                     assert server.store.has_space()
                 again(step, server)
+            if hasattr(server, "store"):
+                names = [segment.name for segment in server.store.manifest.segments]
+                assert len(names) == len(set(names))
         return server.ledger.acknowledged
 
 

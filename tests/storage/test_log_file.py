@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepfast.storage import Ending, LogReader, MemoryDisk, frame
+from keepfast.storage import Ending, LogReader, MemoryDisk, RealDisk, frame
 from keepfast.storage.log_file import LOG_HEADER
 from tests.storage.directories import log_bytes
 
@@ -208,3 +210,21 @@ def test_any_damage__sound_records_are_a_prefix(data: st.DataObject) -> None:
     assert found[: len(intact)] == intact
     assert found == entries[: len(found)]
     assert ending.offset == len(log_bytes(found))
+
+
+def test_huge_length__is_damage_at_once_and_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "log.1"
+    with path.open("wb") as file:
+        file.write(
+            LOG_HEADER + frame(entry(1, 40)) + struct.pack(">qi", 77, 0x7FFFFFFF) + b"x" * 40
+        )
+        file.truncate(2 << 30)  # sparse
+    tracemalloc.start()
+    with RealDisk().open_read(str(path)) as opened:
+        reader = LogReader(opened)
+        assert len(list(reader)) == 1
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert not reader.ending.torn
+    assert "2147483647" in reader.ending.reason
+    assert peak < 64 << 20

@@ -249,6 +249,7 @@ def check_repaired(server: Server, damaged: MemoryDisk) -> str:
     return "all kept" if found.head == server.tree.last_zxid else "cut"
 
 
+@pytest.mark.slow
 def test_every_byte_flipped__repaired_to_a_state_that_existed(tell: Callable[[str], None]) -> None:
     server = keepfast_directory()
     counts: dict[str, int] = {}

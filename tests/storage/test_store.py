@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from keepfast.storage import Epochs, MemoryDisk, Standing, Store, list_directory, recover
-from keepfast.storage.disk_damage import flip_bit
+from keepfast.storage.disk_damage import flip_bit, remove_file
 from keepfast.storage.epochs import write_epoch_files
 from keepfast.wire import BrokenHistory, DiskFull, InvariantViolation, StorageError, Zxid
 from tests.storage.scenarios import apache_disk, with_history
@@ -166,15 +166,15 @@ def test_damaged_directory__is_left_as_it_is_and_takes_no_record(
     assert disk.fingerprint() == before
 
 
-def test_truncate_into_the_window_of_a_fuzzy_snapshot__is_refused_with_nothing_changed() -> None:
-    disk = apache_disk("diff-over-gap-3.9.5", "0")
+def truncations_of_a_fuzzy_base(disk: MemoryDisk) -> tuple[int, list[Zxid], list[Zxid]]:
+    """Truncate to each of the records behind an Apache snapshot: its zxid, the refused, the cut."""
     store, recovery = Store.open(disk, ONE_PLACE, OPTIONS)
     assert recovery.base is not None
     assert not recovery.base.exact
     before = disk.fingerprint()
     records = store.records_behind(recovery.base.zxid)
     assert records is not None
-    refused, cut = [], 0
+    refused, cut = [], []
     for zxid in [record.zxid for record in records][:40]:
         clone = disk.clone()
         again, _ = Store.open(clone, ONE_PLACE, OPTIONS)
@@ -185,13 +185,28 @@ def test_truncate_into_the_window_of_a_fuzzy_snapshot__is_refused_with_nothing_c
             refused.append(zxid)
             assert clone.fingerprint() == opened
         else:
-            cut += 1
+            cut.append(zxid)
             assert (left.standing, left.head) == (recovery.standing, zxid)
+            assert not left.degraded
+    assert disk.fingerprint() == before
+    return recovery.base.zxid, refused, cut
+
+
+def test_truncate_into_the_window_of_the_only_snapshot__is_refused_with_nothing_changed() -> None:
+    disk = apache_disk("diff-over-gap-3.9.5", "0")
+    for name in list_directory(disk, ONE_PLACE).snapshots[:-1]:
+        remove_file(disk, ONE_PLACE.in_snapshots(name))
+    base, refused, cut = truncations_of_a_fuzzy_base(disk)
     # The snapshot shows effects of these: without them its state never existed.
-    assert refused == list(range(recovery.base.zxid + 1, recovery.base.zxid + 1 + len(refused)))
+    assert refused == list(range(base + 1, base + 1 + len(refused)))
     assert refused
     assert cut
-    assert disk.fingerprint() == before
+
+
+def test_truncate_into_the_window_of_a_fuzzy_snapshot__an_older_one_takes_over() -> None:
+    _, refused, cut = truncations_of_a_fuzzy_base(apache_disk("diff-over-gap-3.9.5", "0"))
+    assert refused == []
+    assert cut
 
 
 def test_record_without_a_digest__leaves_the_digest_of_what_follows_unknown(

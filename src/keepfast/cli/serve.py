@@ -13,6 +13,7 @@ from keepfast.server import (
     LogFormat,
     Server,
     ServerConfig,
+    check_files,
     configure_logs,
     load_config,
     run_server,
@@ -44,9 +45,10 @@ def serve(arguments: ServeArguments) -> int:
             data_dir=arguments.data_dir,
             port=arguments.port,
         )
+        warnings = [*config.warnings, *(check_files(config) if arguments.check else ())]
     except ConfigError as error:
         raise CommandFailed(str(error), ExitCode.UNUSABLE) from error
-    for warning in config.warnings:
+    for warning in warnings:
         print(f"keepfast: {warning}", file=sys.stderr)
     if arguments.check:
         return _show(config)
@@ -66,10 +68,13 @@ def _show(config: ServerConfig) -> int:
 
 
 def _ready(server: Server) -> None:
-    zxid = server.replica.tree.last_zxid
+    zxid, options = server.replica.tree.last_zxid, server.options
+    places = [] if options.port is None else [f"{options.host}:{server.port}"]
+    if options.tls is not None and server.secure_port is not None:
+        places.append(f"{options.tls.host}:{server.secure_port} (TLS)")
     print(
-        f"keepfast: serving {server.options.host}:{server.port}, data in "
-        f"{server.options.data_dir}, last zxid {zxid:#x}",
+        f"keepfast: serving {' and '.join(places)}, data in {options.data_dir}, "
+        f"last zxid {zxid:#x}",
         file=sys.stderr,
         flush=True,
     )

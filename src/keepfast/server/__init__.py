@@ -7,6 +7,7 @@ the protocol; it belongs into `replica` or `quorum`, where a simulation can reac
 from keepfast.server.admin import AdminOptions
 from keepfast.server.config import ConfigError, ServerConfig, load_config, split_definitions
 from keepfast.server.logs import LogFormat, configure_logs
+from keepfast.server.security_options import check_files
 from keepfast.server.serve import options_of, run_server
 from keepfast.server.server import NotWholeError, Server, ServerOptions
 
@@ -18,6 +19,7 @@ __all__ = [
     "Server",
     "ServerConfig",
     "ServerOptions",
+    "check_files",
     "configure_logs",
     "load_config",
     "options_of",

@@ -23,6 +23,7 @@ from keepfast.server.http import HttpRequest, HttpResponse, HttpServer
 from keepfast.server.metrics import collect, exposition
 from keepfast.server.readiness import conditions
 from keepfast.server.words import NOT_SERVING
+from keepfast.wire import StorageError
 
 if TYPE_CHECKING:
     from keepfast.server.server import Server
@@ -94,6 +95,14 @@ class AdminServer:
         await self._metrics_http.stop()
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
+        try:
+            return await self._route(request)
+        except (OSError, StorageError) as error:
+            # A directory that cannot be listed, for one; the client has to be told.
+            self._server.log.error("admin-failed", path=request.path, reason=error)
+            return _text(f"failed: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    async def _route(self, request: HttpRequest) -> HttpResponse:
         commands = self.options.command_url
         path = request.path
         if path == commands or path.startswith(f"{commands}/"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -60,7 +60,7 @@ class CommandAnswer:
     error: str | None = None
     status: int = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
-    stream: AsyncIterator[bytes] | None = None
+    stream: AsyncGenerator[bytes, None] | None = None
     stream_bytes: int = 0
     # The caller may not run it. Apache then shows the name that was asked for, not the first one.
     is_refused: bool = False
@@ -339,7 +339,7 @@ async def _snapshot(server: Server, admin: AdminServer, request: HttpRequest) ->
     return CommandAnswer(headers=headers, stream=stream, stream_bytes=entry.size)
 
 
-async def _bytes_of(file: ReadFile, size: int) -> AsyncIterator[bytes]:
+async def _bytes_of(file: ReadFile, size: int) -> AsyncGenerator[bytes, None]:
     loop = asyncio.get_running_loop()
     with file:
         for offset in range(0, size, _CHUNK_BYTES):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
@@ -45,7 +46,7 @@ class HttpResponse:
     content_type: str = TEXT
     status: int = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
-    stream: AsyncIterator[bytes] | None = None
+    stream: AsyncGenerator[bytes, None] | None = None
     stream_bytes: int = 0
 
 
@@ -178,10 +179,12 @@ class HttpServer:
             if response.stream is None:
                 writer.write(connection.send(h11.Data(data=response.body)) or b"")
             else:
-                async for chunk in response.stream:
-                    writer.write(connection.send(h11.Data(data=chunk)) or b"")
-                    async with asyncio.timeout(self._idle_seconds):
-                        await writer.drain()
+                # Closed here, whatever ends it: a file is open behind it.
+                async with aclosing(response.stream) as chunks:
+                    async for chunk in chunks:
+                        writer.write(connection.send(h11.Data(data=chunk)) or b"")
+                        async with asyncio.timeout(self._idle_seconds):
+                            await writer.drain()
         writer.write(connection.send(h11.EndOfMessage()) or b"")
         async with asyncio.timeout(self._idle_seconds):
             await writer.drain()

@@ -11,6 +11,7 @@ from keepfast.server.config_errors import ConfigError
 from keepfast.server.config_security import AuthConfig
 from keepfast.server.config_server import ServerConfig
 from keepfast.server.jaas import digest_users, read_jaas, wants_kerberos
+from keepfast.server.tls_context import server_context
 from keepfast.server.tls_port import TlsOptions
 
 log = logging.getLogger("keepfast.server")
@@ -47,6 +48,13 @@ def authentication_options(auth: AuthConfig) -> AuthenticationOptions:
         is_sasl_failure_allowed=auth.allow_sasl_failed_clients,
         required_schemes=auth.required_schemes,
     )
+
+
+def check_files(config: ServerConfig) -> list[str]:
+    """Read the stores and the JAAS file as a start would; gives warnings. Raises ConfigError."""
+    tls = tls_options(config)
+    authentication_options(config.auth)
+    return [] if tls is None else list(server_context(tls.config).warnings)
 
 
 def _sasl_users(auth: AuthConfig) -> dict[str, str] | None:

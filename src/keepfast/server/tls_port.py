@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, cast
 
@@ -31,6 +32,7 @@ _HANDSHAKE_SECONDS: Final = 10.0
 # How long a client may take to agree that the connection ends; it has got everything by then.
 _FAREWELL_SECONDS: Final = 2.0
 _BACKLOG: Final = 1024
+_PIECE_BYTES: Final = 256 << 10
 _PAUSE_SECONDS: Final = 1.0
 
 _REASONS: Final = {"PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate"}
@@ -117,43 +119,50 @@ class TlsPort:
                 self._refuse(client, address, "too many handshakes")
             else:
                 task = loop.create_task(self._welcome(client, address))
+                # At once: many sockets may be accepted before the first of these tasks runs.
                 self._arriving.add(task)
-                task.add_done_callback(self._arriving.discard)
+                self._arriving_from[address] += 1
+                task.add_done_callback(partial(self._arrived, client, address))
+
+    def _arrived(self, client: socket.socket, address: str, task: asyncio.Task[None]) -> None:
+        self._arriving.discard(task)
+        self._arriving_from[address] -= 1
+        if not self._arriving_from[address]:
+            del self._arriving_from[address]
+        if task.cancelled():
+            client.close()
 
     async def _welcome(self, client: socket.socket, address: str) -> None:
         """Make a connection of a socket."""
         loop = asyncio.get_running_loop()
-        self._arriving_from[address] += 1
         try:
-            if not await self._begins_with_handshake(client):
-                if not self._takes_plain:
-                    # The TLS library would wait for more bytes than a four-letter word has.
-                    raise ConnectionResetError("it does not speak TLS")
+            first = await self._first_byte(client)
+            if not first:
+                # A probe that looks whether somebody listens: not worth a line.
+                client.close()
+            elif first == _HANDSHAKE_RECORD:
+                await loop.connect_accepted_socket(
+                    lambda: TlsProtocol(self._server, self._options.config, address),
+                    client,
+                    ssl=self._keeper.context,
+                    ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+                    ssl_shutdown_timeout=_FAREWELL_SECONDS,
+                )
+            elif self._takes_plain:
                 await loop.connect_accepted_socket(lambda: ClientProtocol(self._server), client)
-                return
-            await loop.connect_accepted_socket(
-                lambda: TlsProtocol(self._server, self._options.config),
-                client,
-                ssl=self._keeper.context,
-                ssl_handshake_timeout=_HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=_FAREWELL_SECONDS,
-            )
-        except (OSError, TimeoutError) as error:
+            else:
+                # The TLS library would wait for more bytes than a four-letter word has.
+                self._refuse(client, address, "it does not speak TLS")
+        except OSError as error:
             self._refuse(client, address, _reason(error))
-        except asyncio.CancelledError:
-            client.close()
-            raise
-        finally:
-            self._arriving_from[address] -= 1
-            if not self._arriving_from[address]:
-                del self._arriving_from[address]
 
     def _refuse(self, client: socket.socket, address: str, reason: str) -> None:
         self._server.statistics.connections_refused += 1
         self._server.log.warning("refused", address=address, reason=reason)
         client.close()
 
-    async def _begins_with_handshake(self, client: socket.socket) -> bool:
+    async def _first_byte(self, client: socket.socket) -> bytes:
+        """What a client begins with, which stays in the socket; nothing if it went away."""
         loop = asyncio.get_running_loop()
         client.setblocking(False)
         readable = asyncio.Event()
@@ -163,25 +172,22 @@ class TlsPort:
                 await readable.wait()
         finally:
             loop.remove_reader(client)
-        first = client.recv(1, socket.MSG_PEEK)
-        if not first:
-            raise ConnectionResetError("it went away without a word")
-        return first == _HANDSHAKE_RECORD
+        return client.recv(1, socket.MSG_PEEK)
 
 
 class TlsProtocol(ClientProtocol):
     """A client inside TLS. It gets in if its certificate names its host, where that is wanted."""
 
-    def __init__(self, server: Server, config: TlsConfig) -> None:
+    def __init__(self, server: Server, config: TlsConfig, address: str) -> None:
         super().__init__(server)
         self.is_secure = True
+        self._from = address
         self._checks_host = config.hostname_verification and config.client_hostname_verification
         self._asks_names = config.allow_reverse_dns_lookup
         self._looking: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
         shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         if shown is None:
             # It was not asked for one, or need not have one.
@@ -190,7 +196,7 @@ class TlsProtocol(ClientProtocol):
         try:
             certificate = read_certificate(shown)
             self.subject = distinguished_name(certificate)
-            is_from_its_host = not self._checks_host or names_host(certificate, peer[0])
+            is_from_its_host = not self._checks_host or names_host(certificate, self._from)
         except ValueError as error:
             self._refuse(transport, f"its certificate cannot be read: {error}")
             return
@@ -200,20 +206,37 @@ class TlsProtocol(ClientProtocol):
             # Nothing may be read before it is known who it is.
             transport.pause_reading()
             loop = asyncio.get_running_loop()
-            self._looking = loop.create_task(self._look_up(certificate, transport, peer[0]))
+            self._looking = loop.create_task(self._look_up(certificate, transport))
         else:
             self._refuse(transport, "its certificate does not name its address")
+
+    def send(self, data: bytes) -> None:
+        """Write to the socket, in pieces.
+
+        A layer of TLS knows how much waits in it, but not how much it has passed on: of one large
+        piece nothing would count, and a client that does not read would not be noticed.
+        """
+        transport = self._transport
+        if transport is None:
+            return
+        if len(data) <= _PIECE_BYTES:
+            transport.write(data)
+            return
+        pieces = memoryview(data)
+        for start in range(0, len(data), _PIECE_BYTES):
+            # A piece too many, and the connection is cut off.
+            if transport.is_closing():
+                return
+            transport.write(pieces[start : start + _PIECE_BYTES])
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._looking is not None:
             self._looking.cancel()
         super().connection_lost(exc)
 
-    async def _look_up(
-        self, certificate: Certificate, transport: asyncio.Transport, address: str
-    ) -> None:
+    async def _look_up(self, certificate: Certificate, transport: asyncio.Transport) -> None:
         try:
-            name = await _confirmed_name(address)
+            name = await _confirmed_name(self._from)
         except OSError as error:
             self._refuse(transport, f"its host has no name: {error.strerror or error}")
             return
@@ -226,8 +249,7 @@ class TlsProtocol(ClientProtocol):
             transport.resume_reading()
 
     def _refuse(self, transport: asyncio.Transport, reason: str) -> None:
-        address = transport.get_extra_info("peername")[0]
-        self._server.log.warning("refused", address=address, reason=reason)
+        self._server.log.warning("refused", address=self._from, reason=reason)
         transport.abort()
 
 

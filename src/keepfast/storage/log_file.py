@@ -45,6 +45,10 @@ _ZXID = struct.Struct(">q")
 _ZXID_OFFSET = 12
 
 _WINDOW_SIZE = 1 << 20
+_ZEROS = bytes(_WINDOW_SIZE)
+# No server takes a request that comes near this (jute.maxbuffer is 1 MiB, and has to be raised on
+# every server and client). A length beyond it is damage, and must not take memory or time first.
+MAX_ENTRY_SIZE = 128 << 20
 # The upper half of a checksum is always zero, so an end mark before a record looks like this.
 _CHECKSUM_START = b"\0\0\0\0"
 _RESYNC_PATTERN = END_MARK + _CHECKSUM_START
@@ -93,6 +97,10 @@ def frame(entry: bytes) -> bytes:
     return _FRAME.pack(zlib.adler32(entry), len(entry)) + entry + END_MARK
 
 
+def _is_plausible(length: int) -> bool:
+    return _TXN_HEADER_SIZE <= length <= MAX_ENTRY_SIZE
+
+
 class LogReader:
     """Iterates over the sound records of one segment from `start` to the first that is not.
 
@@ -129,7 +137,7 @@ class LogReader:
                     yield Frame(base + position, zxid_of(entry, _ZXID_OFFSET)[0], entry)
                     position = end + 1
                     continue
-                if length < _TXN_HEADER_SIZE or base + end >= self._size:
+                if not _is_plausible(length) or base + end >= self._size:
                     break
                 wanted = max(_WINDOW_SIZE, length + _FRAME_OVERHEAD)
             else:
@@ -168,12 +176,12 @@ class LogReader:
             reason = self._reason(offset, checksum, length)
         torn = self._is_torn(offset, length, last)
         unmarked = not torn and self._is_unmarked(offset, length, last)
-        return Ending(offset, reason, torn, self._next_valid(offset, length), unmarked)
+        return Ending(offset, reason, torn, self._next_valid(offset, length, last), unmarked)
 
     def _reason(self, offset: int, checksum: int, length: int) -> str:
         if checksum == 0 and length == 0:
             return "a record's checksum and length are zero, but bytes follow"
-        if length < _TXN_HEADER_SIZE:
+        if not _is_plausible(length):
             return f"a record claims a length of {length} bytes"
         end = offset + FRAME_HEADER_SIZE + length
         if end >= self._size:
@@ -187,7 +195,7 @@ class LogReader:
         if self._is_complete(offset, last):
             # Under another length: then the length is what is wrong, and nothing was torn.
             return False
-        if length >= _TXN_HEADER_SIZE:
+        if _is_plausible(length):
             end = offset + _FRAME_OVERHEAD + length
             if end > self._size:
                 return True
@@ -199,7 +207,7 @@ class LogReader:
             if end > self._size or last < end:
                 # Zeros from somewhere inside the header on: the same.
                 return True
-            end = last + 1
+            end = min(last + 1, offset + MAX_ENTRY_SIZE)
         # The upper half of a checksum is zero anyway: finding zeros there proves nothing.
         position = offset
         while position < end:
@@ -213,7 +221,7 @@ class LogReader:
     def _is_unmarked(self, offset: int, length: int, last: int) -> bool:
         """Whether the entry at `offset` is sound and nothing but zeros lies behind it."""
         mark = offset + FRAME_HEADER_SIZE + length
-        if length < _TXN_HEADER_SIZE or mark >= self._size or last >= mark:
+        if not _is_plausible(length) or mark >= self._size or last >= mark:
             return False
         return self._entry_is_sound(offset, length)
 
@@ -225,6 +233,8 @@ class LogReader:
 
     def _is_complete(self, offset: int, last: int) -> bool:
         """Whether a sound entry of any length lies between the header at `offset` and `last`."""
+        if last - offset > MAX_ENTRY_SIZE:
+            return False
         header = self._file.read_at(offset, FRAME_HEADER_SIZE)
         if len(header) < FRAME_HEADER_SIZE:
             return False
@@ -248,21 +258,23 @@ class LogReader:
         end = self._size
         while end > offset:
             start = max(offset, end - _WINDOW_SIZE)
-            kept = len(self._file.read_at(start, end - start).rstrip(b"\0"))
+            window = self._file.read_at(start, end - start)
+            # Comparing is ten times as quick as stripping, and nearly all of a padding is zeros.
+            kept = 0 if window == _ZEROS[: len(window)] else len(window.rstrip(b"\0"))
             if kept:
                 return start + kept - 1
             end = start
         return -1
 
-    def _next_valid(self, offset: int, length: int) -> int | None:
-        """Offset of the first sound record behind a bad one."""
-        if length >= _TXN_HEADER_SIZE:
+    def _next_valid(self, offset: int, length: int, last: int) -> int | None:
+        """Offset of the first sound record behind a bad one; only zeros lie behind `last`."""
+        if _is_plausible(length):
             # The next record may stand right behind a wrong end mark, where no pattern shows it.
             candidate = offset + _FRAME_OVERHEAD + length
             if self._is_sound(candidate):
                 return candidate
         position = offset
-        while position < self._size:
+        while position <= last:
             window = self._file.read_at(position, min(_WINDOW_SIZE, self._size - position))
             for candidate in _candidates(window, position):
                 if candidate > offset and self._is_sound(candidate):
@@ -278,7 +290,7 @@ class LogReader:
         if len(header) < FRAME_HEADER_SIZE:
             return False
         checksum, length = _FRAME.unpack(header)
-        if length < _TXN_HEADER_SIZE or offset + _FRAME_OVERHEAD + length > self._size:
+        if not _is_plausible(length) or offset + _FRAME_OVERHEAD + length > self._size:
             return False
         body = self._file.read_at(offset + FRAME_HEADER_SIZE, length + 1)
         return body[-1:] == END_MARK and zlib.adler32(body[:-1]) == checksum

@@ -39,6 +39,11 @@ class SegmentWriter:
             self.discard()
             raise
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no record yet."""
+        return self.position == HEADER_SIZE
+
     def write(self, data: bytes) -> None:
         """Write whole records and make them durable.
 

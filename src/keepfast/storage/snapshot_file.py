@@ -24,6 +24,7 @@ from typing import Protocol
 from keepfast.storage.compression import unpacked
 from keepfast.storage.disk import Disk
 from keepfast.storage.layout import Compression, parse_snapshot_name
+from keepfast.storage.log_file import MAX_ENTRY_SIZE
 from keepfast.tree import FrozenTree, Tree, TreeBuilder, TreeError
 from keepfast.wire import (
     ACL,
@@ -162,7 +163,7 @@ def load_tree(
     `name` see `parse_snapshot`.  With `is_fuzzy` znodes may have ACLs that are not in the table:
     the records behind the snapshot have to bring them (`Replay.finish`).
     """
-    builder = TreeBuilder(allow_unknown_acls=is_fuzzy)
+    builder = TreeBuilder(allow_unknown_acls=is_fuzzy, max_field=MAX_ENTRY_SIZE)
     with _collector_paused():
         info = parse_snapshot(disk, path, builder, name)
     _check_name(info, path)

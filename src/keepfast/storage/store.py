@@ -53,7 +53,7 @@ from keepfast.storage.settle import (
 )
 from keepfast.storage.snapshot_writer import SnapshotWriter, storage_error, temporary_name
 from keepfast.storage.survey import Progress, no_progress
-from keepfast.storage.truncation import check_base, cut_segments
+from keepfast.storage.truncation import cut_segments, with_fitting_base
 from keepfast.storage.witness import Witness
 from keepfast.tree import FrozenTree, Tree
 from keepfast.wire import (
@@ -252,7 +252,9 @@ class Store:
             self._ordinary_if_full(lambda: witness.testify(serial, writer.position, last))
 
     def _writer_for(self, first: Zxid) -> SegmentWriter:
-        if self._writer is not None and not self._roll:
+        if self._writer is not None and (not self._roll or self._writer.is_empty):
+            # An empty one was begun for this very record, and then the disk was full.
+            self._roll = False
             return self._writer
         if self._witness is None:
             self._witness = self._ordinary_if_full(lambda: Witness(self._disk, self.directory))
@@ -434,17 +436,16 @@ class Store:
             raise BrokenHistory(
                 f"no snapshot at or below {format_zxid(zxid)} is left", None, None, zxid
             )
-        segments = cut_segments(history, zxid)
-        kept = replace(sealed, snapshots=snapshots, segments=segments)
-        check_base(self._disk, self.directory, kept, zxid)
+        cut = replace(sealed, snapshots=snapshots, segments=cut_segments(history, zxid))
+        kept = with_fitting_base(self._disk, self.directory, cut, zxid)
         retired = tuple(
             Retired(name, delete=False) for name in sorted(sealed.names() - kept.names())
         )
         self._ordinary_if_full(
             lambda: self._commit(
                 generation=self._manifest.generation + 1,
-                snapshots=snapshots,
-                segments=segments,
+                snapshots=kept.snapshots,
+                segments=kept.segments,
                 retired=retired,
                 unproven=tuple(z for z in sealed.unproven if z <= zxid),
             )

@@ -25,22 +25,27 @@ def cut_segments(history: History, zxid: Zxid) -> tuple[SegmentEntry, ...]:
     return tuple(kept)
 
 
-def check_base(disk: Disk, directory: DataDirectory, kept: Manifest, zxid: Zxid) -> None:
-    """Raise BrokenHistory if what a truncation would keep does not give the state at `zxid`.
+def with_fitting_base(disk: Disk, directory: DataDirectory, kept: Manifest, zxid: Zxid) -> Manifest:
+    """What a truncation keeps, without snapshots that do not lead to the state at `zxid`.
 
     A snapshot that Apache wrote may show effects of records that the truncation drops, and not
-    even the file tells for sure: so it is tried.
+    even the file tells for sure: so it is tried, and dropped for the one before it.  Raises
+    BrokenHistory if none is left.
     """
-    if kept.snapshots[-1].exact:
-        return
-    trial = recover_listed(disk, directory, kept, [], False, no_progress)
-    if trial.tree is None or trial.head != zxid:
-        raise BrokenHistory(
-            "the snapshot that is left shows effects of records that would be dropped",
-            directory.path_of(kept.snapshots[-1].name),
-            None,
-            zxid,
-        )
+    manifest = kept
+    while manifest.snapshots:
+        if manifest.snapshots[-1].exact:
+            return manifest
+        trial = recover_listed(disk, directory, manifest, [], False, no_progress)
+        if trial.tree is not None and trial.head == zxid:
+            return manifest
+        manifest = replace(manifest, snapshots=manifest.snapshots[:-1])
+    raise BrokenHistory(
+        "every snapshot that is left shows effects of records that would be dropped",
+        directory.path_of(kept.snapshots[-1].name),
+        None,
+        zxid,
+    )
 
 
 def _cut(history: History, segment: SegmentEntry, zxid: Zxid) -> SegmentEntry:
