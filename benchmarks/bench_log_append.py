@@ -1,12 +1,11 @@
 """How much of the disk's speed the store keeps: append and fsync in groups, against a bare loop.
 
-The bare loop writes the same bytes in the same groups to a fresh file: write, fdatasync, again. The
-store is used as a server uses it: one thread appends the next group while another is in sync().
+The bare loop writes the same bytes, framed before, in the same groups to a fresh file: write,
+fdatasync, again. The store frames and checks each record as well.
 """
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.common import median_pair, print_table, scratch, set_data_entry
@@ -36,17 +35,12 @@ def stored(path: Path, group: int, entries: list[bytes]) -> float:
     store.initialise()
     zxids = [make_zxid(1, counter) for counter in range(1, len(entries) + 1)]
     start = time.perf_counter()
-    with ThreadPoolExecutor(1) as syncing:
-        running = None
-        for index in range(0, len(entries), group):
-            for zxid, entry in zip(
-                zxids[index : index + group], entries[index : index + group], strict=True
-            ):
-                store.append(zxid, entry)
-            if running is not None:
-                running.result()
-            running = syncing.submit(store.sync)
-    store.sync()
+    for index in range(0, len(entries), group):
+        for zxid, entry in zip(
+            zxids[index : index + group], entries[index : index + group], strict=True
+        ):
+            store.append(zxid, entry)
+        store.sync()
     elapsed = time.perf_counter() - start
     store.close()
     return len(entries) / elapsed

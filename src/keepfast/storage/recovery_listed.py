@@ -139,7 +139,7 @@ def _still_unproven(manifest: Manifest, head: Zxid) -> list[Problem]:
             None,
             None,
             zxid,
-            "compare with the other servers of the ensemble: keepfast audit",
+            "compare zxid and digest with the other servers: keepfast verify on each",
         )
         for zxid in manifest.unproven
         if zxid <= head

@@ -44,7 +44,7 @@ _HEAL = (
     "an ensemble member refills itself from its peers; a server alone: restore a backup, or see "
     "keepfast repair for what can be kept"
 )
-_COMPARE = "compare with the other servers of the ensemble: keepfast audit"
+_COMPARE = "compare zxid and digest with the other servers: keepfast verify on each"
 
 
 @dataclass(slots=True)

@@ -233,13 +233,18 @@ class Store:
         last, size, digest = self.durable, 0, None
         if first != last + 1 or not counter_of(first):
             self._roll = True  # an epoch begins, and the manifest says what it follows (R1)
-        frames: list[bytes] = []
-        for zxid, data, after in taken:
-            if frames and (zxid != last + 1 or size + len(data) > GROUP_LIMIT_BYTES):
-                break
-            frames.append(data)
-            size += len(data)
-            last, digest = zxid, after
+        frames = [data for _, data, _ in taken]
+        if taken[-1][0] - first == len(taken) - 1 and sum(map(len, frames)) <= GROUP_LIMIT_BYTES:
+            # One epoch, one group: the usual case, and worth a quick way.
+            last, _, digest = taken[-1]
+        else:
+            frames = []
+            for zxid, data, after in taken:
+                if frames and (zxid != last + 1 or size + len(data) > GROUP_LIMIT_BYTES):
+                    break
+                frames.append(data)
+                size += len(data)
+                last, digest = zxid, after
         writer = self._writer_for(first)
         self._ordinary_if_full(lambda: writer.write(b"".join(frames)))
         # From here on the records may be acknowledged, and must not be written again.
