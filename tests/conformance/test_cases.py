@@ -69,7 +69,9 @@ class Wrong(NamedTuple):
 
 
 # Every server of a broken case that is not listed here is right, and so is every server of a
-# healthy case. What one server's files cannot show is for the comparison of all servers.
+# healthy case. What one server's files cannot show is for the comparison of all servers; besides
+# what is marked so below, that is the record that was never committed in the log of server 3 of
+# snap-stale-log-served-3.9.5, which lies below its newest snapshot and was served from there.
 WRONG = {
     ("diff-over-gap-3.6.3", "3"): Wrong(
         Standing.DAMAGED, "history-broken", "0x2000005e1", "the records of the gap are not there"

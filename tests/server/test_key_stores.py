@@ -11,10 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import jks
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
-from cryptography.hazmat.primitives.serialization import NoEncryption as Plain
 
 from keepfast.server.config_errors import ConfigError
 from keepfast.server.config_security import ClientAuth, StoreType, TlsConfig
@@ -99,19 +96,6 @@ def test_trust_store__lets_its_clients_in_and_no_others(
     context.load_cert_chain(stranger.certificate, stranger.key)
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(loaded.context, context)
-
-
-def test_jks_of_pyjks__serves_clients(authority: Authority, client: Client) -> None:
-    """kazoo's test harness makes its stores like this."""
-    identity = load_identity(Store.of_keys(config(authority.server_pem(), authority.pem), "ssl."))
-    entry = jks.PrivateKeyEntry.new(
-        "server",
-        [identity.chain[0].public_bytes(Encoding.DER)],
-        identity.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, Plain()),
-    )
-    path = authority.folder / "pyjks.jks"
-    jks.KeyStore.new("jks", [entry]).save(str(path), PASSWORD)
-    shake_hands(server_context(config(path, authority.pem)).context, client.context())
 
 
 def test_chain_with_an_intermediate__is_sent_in_order(tmp_path: Path, client: Client) -> None:

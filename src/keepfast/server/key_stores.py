@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from keepfast.server.config_errors import ConfigError
 from keepfast.server.config_security import StoreType, TlsConfig
+from keepfast.server.jks import JksError, JksStore, WrongPasswordError, load_jks, unprotected
 
 if TYPE_CHECKING:
-    import jks
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.x509 import Certificate
 
@@ -246,39 +246,32 @@ def _load_pkcs12(
 
 def _jks_identity(store: Store, data: bytes) -> tuple[PrivateKeyTypes, list[Certificate]]:
     from cryptography.hazmat.primitives.serialization import load_der_private_key
-    from jks.util import DecryptionFailureException, KeystoreException
 
-    entries = list(_load_jks(store, data).private_keys.values())
+    entries = _load_jks(store, data).keys
     if not entries:
         raise store.error("there is no private key in it")
     entry = entries[0]
     try:
-        entry.decrypt(store.password())
-        key = load_der_private_key(entry.pkey_pkcs8, None)
-    except DecryptionFailureException as error:
+        key = load_der_private_key(unprotected(entry.protected, store.password()), None)
+    except WrongPasswordError as error:
         # The store opened, so it is the key's own password that is another one.
         reason = f"its key's password must be the store's, see {store.password_key}"
         raise store.error(reason) from error
-    except (ValueError, KeystoreException) as error:
+    except (ValueError, JksError) as error:
         raise _unreadable(store, "private key") from error
-    return key, _der_certificates(store, entry.cert_chain)
+    return key, _der_certificates(store, entry.chain)
 
 
 def _jks_trust(store: Store, data: bytes) -> list[Certificate]:
-    entries = _load_jks(store, data).certs.values()
-    return _der_certificates(store, [(entry.type, entry.cert) for entry in entries])
+    return _der_certificates(store, _load_jks(store, data).certificates)
 
 
-def _load_jks(store: Store, data: bytes) -> jks.KeyStore:
-    import jks
-    from jks.util import KeystoreException, KeystoreSignatureException
-
+def _load_jks(store: Store, data: bytes) -> JksStore:
     try:
-        # Keys later: a file that is cut short must fail its checksum before it is decrypted.
-        return jks.KeyStore.loads(data, store.password(), try_decrypt_keys=False)
-    except KeystoreSignatureException as error:
+        return load_jks(data, store.password())
+    except WrongPasswordError as error:
         raise store.wrong_password() from error
-    except KeystoreException as error:
+    except JksError as error:
         raise store.error(f"it cannot be read as JKS: {error}") from error
 
 
