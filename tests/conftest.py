@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell ignores Ctrl-C for what it starts in the background, and whatever that starts inherits
+    # it: the programs under test would not be interrupted by the tests that interrupt them.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TOLD = "told"
 
