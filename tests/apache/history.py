@@ -212,6 +212,8 @@ class History:
 
     def _next(self) -> list[Asked]:
         kind = self._random.choices(self._kinds, self._weights)[0]
+        if len(self._paths) < 2:
+            kind = "create"  # nothing else there: the root of all this must not be deleted
         if len(self._paths) > self._largest_tree and kind.startswith("create"):
             kind = "delete"
         session = self._random.randrange(len(self._clients))
