@@ -7,10 +7,13 @@ what became durable; it takes out bytes to send, records to store and connection
 
 from keepfast.replica.audit import AuditRecord
 from keepfast.replica.authentication import AuthenticationOptions
+from keepfast.replica.backpressure import go_on
 from keepfast.replica.connection import NO_OPERATION, Connection, Phase
+from keepfast.replica.member import Member, Role, StoreFacts
 from keepfast.replica.options import ReplicaOptions
-from keepfast.replica.proposals import Append
-from keepfast.replica.replica import WRITES, Replica
+from keepfast.replica.proposals import WRITES, Append
+from keepfast.replica.replica import Replica
+from keepfast.replica.sasl import QUORUM_SERVICE, DigestMd5, DigestMd5Client
 from keepfast.replica.statistics import (
     Distribution,
     ReplicaStatistics,
@@ -21,17 +24,24 @@ from keepfast.replica.statistics import (
 
 __all__ = [
     "NO_OPERATION",
+    "QUORUM_SERVICE",
     "WRITES",
     "Append",
     "AuditRecord",
     "AuthenticationOptions",
     "Connection",
+    "DigestMd5",
+    "DigestMd5Client",
     "Distribution",
+    "Member",
     "Phase",
     "Replica",
     "ReplicaOptions",
     "ReplicaStatistics",
     "ResponseSizes",
+    "Role",
+    "StoreFacts",
     "Summary",
     "TreeDigest",
+    "go_on",
 ]

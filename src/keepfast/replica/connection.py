@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from keepfast.replica.sasl import DigestMd5
 from keepfast.replica.statistics import Summary
 from keepfast.tree import Caller
-from keepfast.wire import FrameParser, Id, SessionId
+from keepfast.wire import FrameParser, Id, OpCode, SessionId
 
 NO_SESSION: Final = SessionId(0)
 # Where the type of a request stands: there was none, or it failed.
 NO_OPERATION: Final = -1
+_SYNC: Final = OpCode.SYNC.value
 
 
 class Phase(Enum):
@@ -28,12 +29,23 @@ class Phase(Enum):
 class PendingWrite:
     """A request that waits for its txn; it holds up the requests behind it on its connection."""
 
-    __slots__ = ("reply", "since_ms")
+    __slots__ = ("large_bytes", "op", "reply", "request", "since_ms", "xid")
 
-    def __init__(self, since_ms: int) -> None:
+    def __init__(self, since_ms: int, xid: int = 0, op: int = NO_OPERATION) -> None:
         self.since_ms = since_ms
+        self.xid = xid
+        self.op = op
+        # What was asked for, where another server makes the txn and changes are audited.
+        self.request: Any = None
         # The reply's frame, once it is known; b"" for no reply at all.
         self.reply: bytes | None = None
+        # Its size, if it counts as a large request.
+        self.large_bytes = 0
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether it waits for the txns of others, and not for one of its own."""
+        return self.op == _SYNC
 
 
 class Connection:
@@ -45,11 +57,16 @@ class Connection:
 
     __slots__ = (
         "address",
+        "burst",
         "caller",
         "close_reason",
         "frames",
+        "held",
         "ids",
         "is_secure",
+        "is_stalled",
+        "is_throttled",
+        "large_bytes",
         "last_latency_ms",
         "last_ms",
         "last_op",
@@ -82,6 +99,14 @@ class Connection:
         self.phase = Phase.NEW
         self.out: list[bytes] = []
         self.queue: deque[PendingWrite | bytes] = deque()
+        # Large replies since the last pause, and whether that was too much (backpressure.py);
+        # whether its writes have to wait for room (throttle.py); the requests that wait for either.
+        self.burst = 0
+        self.is_stalled = False
+        self.is_throttled = False
+        self.held: list[bytes] = []
+        # Size of the request that is arriving, if it is large.
+        self.large_bytes = 0
         self.session_id = NO_SESSION
         self.timeout_ms = 0
         self.ids: tuple[Id, ...] = (Id("ip", address),)
@@ -133,6 +158,23 @@ class Connection:
         self.session_id = session_id
         self.timeout_ms = timeout_ms
         self.caller = Caller(session_id, self.ids)
+
+    def waits_for(self, xid: int) -> PendingWrite | None:
+        """The oldest write without a reply, if it is the one with this xid."""
+        for item in self.queue:
+            if isinstance(item, PendingWrite) and item.reply is None and not item.is_sync:
+                return item if item.xid == xid else None
+        return None
+
+    def note(self, op: int, xid: int, zxid: int, now_ms: int, spent_ms: int) -> None:
+        """Count a request that had to wait and is answered now."""
+        self.waits.add(spent_ms)
+        self.last_op = op
+        if xid >= 0:
+            self.last_xid = xid
+        self.last_zxid = zxid
+        self.last_ms = now_ms
+        self.last_latency_ms = spent_ms
 
     def add_id(self, identity: Id) -> None:
         """Note what it has authenticated as; ids accumulate."""

@@ -1,11 +1,29 @@
-"""What a client missed while it was away: its watches, compared with the tree."""
+"""Who is told of a change, and what a client missed while it was away."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
-from keepfast.tree import Tree, WatchKind, mzxid_of, pzxid_of
-from keepfast.wire import EventType, SetWatches, SetWatches2
+from keepfast.tree import Change, Tree, WatchKind, is_allowed, mzxid_of, pzxid_of
+from keepfast.wire import EventType, Perms, SetWatches, SetWatches2, encode_event
+
+if TYPE_CHECKING:
+    from keepfast.replica.replica import Replica
+
+_LENGTH_SIZE: Final = 4
+
+
+def tell(replica: Replica, change: Change, zxid: int) -> None:
+    """Tell those who watch and may read; a watch that is used up is gone in any case."""
+    statistics = replica.statistics
+    for alert in replica.watches.trigger(change):
+        frame = encode_event(alert.type, alert.path, zxid)
+        statistics.watchers_told[alert.type].add(len(alert.watchers))
+        for watcher in alert.watchers:
+            if replica.skips_acls or is_allowed(alert.acl, Perms.READ, watcher.ids):
+                statistics.watch_bytes += len(frame) - _LENGTH_SIZE
+                replica.send(watcher, frame)
 
 
 def missed_events(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from keepfast.replica.authentication import AuthenticationOptions
+from keepfast.replica.throttle import ThrottleOptions
 from keepfast.tree import PrepareOptions
 from keepfast.wire import DEFAULT_MAX_FIELD, DEFAULT_MAX_FRAME
 
@@ -28,6 +29,9 @@ class ReplicaOptions:
     # Bytes that wait to be sent to one client at which it is cut off: it does not read. Low: a slow
     # reader of large znodes is cut off. High: a stuck client costs memory.
     max_unsent_bytes: int = 64 << 20
+    # Bytes of replies to reads after which a client has to take them before more are made. Low: a
+    # reader of large znodes waits for the network between them. High: each such reader costs it.
+    max_burst_bytes: int = 1 << 20
     # Requests of one connection that wait behind its writes. Bounds memory only: a client that
     # pipelines more is cut off.
     max_queued_requests: int = 100_000
@@ -41,4 +45,5 @@ class ReplicaOptions:
     # Whether `Replica.audits` tells of every change: costs a record and a log line a write.
     is_audited: bool = False
     authentication: AuthenticationOptions = field(default_factory=AuthenticationOptions)
+    throttle: ThrottleOptions = field(default_factory=ThrottleOptions)
     prepare: PrepareOptions = field(default_factory=PrepareOptions)

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from keepfast.replica.connection import Connection, PendingWrite
-from keepfast.wire import LogEntry, Zxid
+from keepfast.wire import LogEntry, OpCode, Zxid
+
+# Requests of clients that become txns.
+WRITES: Final = frozenset(
+    op.value
+    for op in (
+        OpCode.CREATE,
+        OpCode.CREATE2,
+        OpCode.CREATE_CONTAINER,
+        OpCode.CREATE_TTL,
+        OpCode.DELETE,
+        OpCode.SET_DATA,
+        OpCode.SET_ACL,
+        OpCode.MULTI,
+        OpCode.RECONFIG,
+        OpCode.CLOSE_SESSION,
+    )
+)
 
 
 class Proposal(NamedTuple):
@@ -25,4 +42,4 @@ class Append(NamedTuple):
 
     zxid: Zxid
     entry: bytes
-    digest: int
+    digest: int | None

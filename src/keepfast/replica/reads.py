@@ -41,6 +41,7 @@ from keepfast.wire import (
     decode_multi_request,
     encode,
     encode_buffer,
+    encode_event,
 )
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ def _without_secrets(acl: AclList) -> AclList:
 def get_all_children_number(replica: Replica, connection: Connection, payload: bytes) -> bytes:
     path = codec_of(GetAllChildrenNumberRequest).decode(payload, _HEADER_SIZE).path
     node = _found(replica, connection, path, Perms.READ)
-    count = 0
+    # Apache, which has the root under two names, counts one of them as below the other.
+    count = 0 if path else 1
     waiting = [node]
     while waiting:
         children = waiting.pop().children
@@ -271,7 +273,7 @@ def _restore(replica: Replica, connection: Connection, request: SetWatches | Set
         if event is None:
             replica.watches.add(kind, path, connection)
         else:
-            replica.tell_missed(connection, event, path)
+            replica.send(connection, encode_event(event, path))
 
 
 Handler = Callable[["Replica", "Connection", bytes], bytes]

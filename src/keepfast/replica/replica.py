@@ -4,10 +4,12 @@ Theory of operation.  The driver calls `tell_time`, then one of `receive`, `log_
 `lost`; afterwards it takes what is in `appends`, `dirty` and `closing`.  These three are all the
 effects there are: lists of plain values, because a request costs microseconds here.
 
-A write becomes a txn at once (`Preparer`, against the tree as it will be), is stored, and is
-applied and answered when it is durable: this server is a quorum of one.  A read is answered
-at once, unless a write of the same connection is under way: then it waits in the connection's
-queue, so that a client reads what it wrote and gets replies in the order of its requests.
+Where writes go is the server's role.  Alone, or as a leader, it makes a txn of a write at once
+(proposer.py) and applies and answers it when it is committed; alone, it is a quorum of one, and
+durable is committed.  As a learner it passes writes on (forwarder.py).  Without a role it serves
+nobody.  A read is answered at once, unless a write of the same connection is under way: then it
+waits in the connection's queue, so that a client reads what it wrote and gets replies in the
+order of its requests.
 
 Events are queued to connections while a txn is applied, before any reply that can show the new
 state, so that no client sees a change before it is told of it.
@@ -15,62 +17,57 @@ state, so that no client sees a change before it is told of it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
 
 from keepfast.replica.audit import AuditRecord, audit_records
 from keepfast.replica.authentication import INTRODUCTIONS, Authenticator, no_nonce
-from keepfast.replica.cleaning import due_paths
+from keepfast.replica.backpressure import LARGE_REPLY, note_large
 from keepfast.replica.connection import NO_OPERATION, Connection, PendingWrite, Phase
+from keepfast.replica.events import tell
+from keepfast.replica.forwarder import Forwarder
+from keepfast.replica.malformed import UnreadableError
 from keepfast.replica.options import ReplicaOptions
-from keepfast.replica.proposals import Append, Proposal
+from keepfast.replica.proposals import WRITES, Append, Proposal
+from keepfast.replica.proposer import Proposer, decode_write
 from keepfast.replica.reads import HANDLERS as READS
 from keepfast.replica.replies import reply_body
-from keepfast.replica.sessions import SessionTracker, first_session_id
+from keepfast.replica.sessions import SessionTracker, TouchTable, first_session_id
 from keepfast.replica.statistics import (
     DIGEST_INTERVAL,
     Distribution,
     ReplicaStatistics,
     TreeDigest,
 )
+from keepfast.replica.syncs import Syncs
+from keepfast.replica.throttle import Throttle
 from keepfast.tree import (
     Caller,
-    Change,
-    Preparer,
     Tree,
     WatchTable,
-    is_allowed,
 )
 from keepfast.wire import (
     ConnectRequest,
     ConnectResponse,
     CreateSessionTxn,
-    DeleteContainerRequest,
     ErrorCode,
-    ErrorTxn,
-    EventType,
     Id,
     KeeperError,
     LogEntry,
     MalformedRecord,
     OpCode,
-    Perms,
+    QuorumPacket,
+    ServerId,
     SessionId,
-    TxnHeader,
     Xid,
     Zxid,
     codec_of,
-    counter_of,
-    decode_multi_request,
-    decode_request,
     encode,
-    encode_entry,
-    encode_event,
     encode_frame,
     encode_reply,
-    encode_text,
+    invariant,
+    make_zxid,
     session_password,
 )
 
@@ -78,7 +75,6 @@ _REQUEST_HEADER: Final = Struct(">ii")
 _HEADER_SIZE: Final = 8
 _LENGTH_SIZE: Final = 4
 _NO_PASSWORD: Final = bytes(16)
-_MAX_COUNTER: Final = 0xFFFFFFFE
 
 _PING: Final = OpCode.PING.value
 _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
@@ -86,43 +82,28 @@ _CREATE_SESSION: Final = OpCode.CREATE_SESSION.value
 _MULTI: Final = OpCode.MULTI.value
 _SYNC: Final = OpCode.SYNC.value
 
-WRITES: Final = frozenset(
-    op.value
-    for op in (
-        OpCode.CREATE,
-        OpCode.CREATE2,
-        OpCode.CREATE_CONTAINER,
-        OpCode.CREATE_TTL,
-        OpCode.DELETE,
-        OpCode.SET_DATA,
-        OpCode.SET_ACL,
-        OpCode.MULTI,
-        OpCode.RECONFIG,
-        OpCode.CLOSE_SESSION,
-    )
-)
-
 
 class Replica:
     """See the module."""
 
     def __init__(
         self,
-        tree: Tree,
+        tree: Tree | None,
         options: ReplicaOptions,
         now_ms: int,
         wall_ms: int,
         make_nonce: Callable[[], str] = no_nonce,
     ) -> None:
-        self.tree = tree
+        """With a tree: alone, and serving. Without: it waits for `lead` or `learn`."""
         self.options = options
         self.watches: WatchTable[Connection] = WatchTable()
-        self.sessions = SessionTracker(options.tick_ms)
         self.connections: dict[int, Connection] = {}  # by session
         self.max_field = options.max_field_bytes
         self.skips_acls = options.prepare.is_acl_skipped
         # Whether records are taken. Not on a full disk: reads go on, writes are refused.
         self.is_writable = True
+        # Makes a configuration of a request; None: this is not an ensemble.
+        self.reconfigure: Callable[[Caller, Any, Zxid], bytes] | None = None
         # Effects; the driver takes them.
         self.appends: list[Append] = []
         self.dirty: set[Connection] = set()
@@ -130,46 +111,81 @@ class Replica:
         # None: changes are not audited.
         self.audits: list[AuditRecord] | None = [] if options.is_audited else None
         self.statistics = ReplicaStatistics()
-        self._preparer = Preparer(tree, options.prepare)
+        self.now_ms = now_ms
+        self.wall_ms = wall_ms
         self._authenticator = Authenticator(
             options.authentication, options.super_digest, make_nonce
         )
-        self._proposals: deque[Proposal] = deque()
-        self._syncs: deque[tuple[Zxid, Connection, PendingWrite, int, bytes]] = deque()
-        self._last_proposed = tree.last_zxid
-        self._now_ms = now_ms
-        self._wall_ms = wall_ms
+        self.throttle = Throttle(self)
+        # Connections that sent something: a change of the role ends them.
+        self._greeted: dict[Connection, None] = {}
+        self.syncs = Syncs(self)
         self._next_session = first_session_id(options.server_id, wall_ms)
         self._number = 0
-        self._next_cleaning_ms = now_ms + options.container_check_ms
-        for session_id, timeout_ms in tree.sessions.items():
-            # Nobody may lose its session to the time that the server was down.
-            self.sessions.track(session_id, timeout_ms, now_ms)
-        self._end_orphans()
+        # The role: at most one of the two is there.
+        self.proposer: Proposer | None = None
+        self.forwarder: Forwarder | None = None
+        self.tree = Tree() if tree is None else tree
+        self.sessions: SessionTracker | TouchTable = SessionTracker(options.tick_ms)
+        # What replies show: the last txn, or the start of the epoch that is served.
+        self.last_zxid = self.tree.last_zxid
+        if tree is not None:
+            self.lead(tree)
+
+    # -- roles -----------------------------------------------------------------------------------
+
+    def lead(self, tree: Tree, epoch: int | None = None) -> None:
+        """Serve a tree and make txns; all that is in the tree is committed."""
+        self.stand_down("the server leads now")
+        self.tree = tree
+        self.proposer = Proposer(self, tree, epoch)
+        self.sessions = self.proposer.sessions
+        self.last_zxid = tree.last_zxid if epoch is None else make_zxid(epoch, 0)
+
+    def learn(self, tree: Tree, epoch: int, send: Callable[[QuorumPacket], None]) -> None:
+        """Serve a tree and pass writes on to the leader of `epoch`."""
+        self.stand_down("the server follows now")
+        self.tree = tree
+        self.forwarder = Forwarder(self, send)
+        self.sessions = self.forwarder.sessions
+        self.last_zxid = max(tree.last_zxid, make_zxid(epoch, 0))
+
+    def stand_down(self, reason: str) -> None:
+        """Serve nobody: clients must look for another server, their sessions live on."""
+        for connection in list(self._greeted):
+            self.close(connection, reason)
+        self.proposer = self.forwarder = None
+        self.syncs.clear()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it has a role."""
+        return self.proposer is not None or self.forwarder is not None
 
     # -- what the driver calls -------------------------------------------------------------------
 
     def tell_time(self, now_ms: int, wall_ms: int) -> None:
         """Monotonic time for deadlines, wall clock time for txns; call it before anything else."""
-        self._now_ms = now_ms
-        self._wall_ms = wall_ms
+        self.now_ms = now_ms
+        self.wall_ms = wall_ms
 
     @property
     def outstanding(self) -> int:
         """Writes that are under way."""
-        return len(self._proposals)
+        return 0 if self.proposer is None else len(self.proposer.proposals)
 
     def connect(self, address: str, port: int, subject: str | None = None) -> Connection:
         """A new connection from an address, maybe with the subject of a certificate."""
         self._number += 1
         limit = self.options.max_frame_bytes
-        connection = Connection(self._number, address, port, limit, self._now_ms)
+        connection = Connection(self._number, address, port, limit, self.now_ms)
         self._authenticator.meet(connection, subject)
+        self.throttle.arrived(connection)
         return connection
 
     def identify(self, address: str, scheme: str, credentials: bytes) -> list[Id]:
         """The ids that somebody proves who is not connected as a client; may be none."""
-        stranger = Connection(0, address, 0, self.options.max_frame_bytes, self._now_ms)
+        stranger = Connection(0, address, 0, self.options.max_frame_bytes, self.now_ms)
         return self._authenticator.proven_ids(stranger, scheme, credentials)
 
     def receive(self, connection: Connection, data: bytes) -> None:
@@ -181,17 +197,20 @@ class Replica:
         except MalformedRecord as error:
             self.close(connection, str(error))
             return
+        if self.throttle.limits_large and not self.throttle.takes_frame(connection):
+            self._refuse_large(connection)
+            return
         if not payloads:
             return
         if connection.phase is not Phase.OPEN:
             payloads = self._greet(connection, payloads)
-        elif not self.sessions.touch(connection.session_id, self._now_ms):
+        elif not self.sessions.touch(connection.session_id, self.now_ms):
             self.close(connection, "the session has ended")
             return
         count = len(payloads)
         statistics.received += count
         connection.received += count
-        self._handle_all(connection, payloads)
+        self.handle_all(connection, payloads)
 
     def lost(self, connection: Connection) -> None:
         """The connection is gone; its session lives on until it expires."""
@@ -199,6 +218,9 @@ class Replica:
             return
         connection.phase = Phase.CLOSED
         connection.queue.clear()
+        connection.held.clear()
+        self.throttle.forget(connection)
+        self._greeted.pop(connection, None)
         self.watches.drop(connection)
         if self.connections.get(connection.session_id) is connection:
             del self.connections[connection.session_id]
@@ -212,37 +234,50 @@ class Replica:
         self.closing.add(connection)
 
     def log_durable(self, zxid: Zxid) -> None:
-        """Records up to `zxid` are on disk: commit them, in order."""
-        proposals = self._proposals
+        """Records up to `zxid` are on disk; alone, that commits them."""
+        self.commit(zxid)
+
+    def commit(self, zxid: Zxid) -> None:
+        """The txns that this server proposed up to `zxid` are agreed on: apply them, in order."""
+        if self.proposer is None:
+            return
+        proposals = self.proposer.proposals
         while proposals and proposals[0].entry.header.zxid <= zxid:
             self._commit(proposals.popleft())
+        self.throttle.release()
+
+    def commit_entry(self, entry: LogEntry) -> None:
+        """A txn that the leader proposed is agreed on: apply it."""
+        invariant(self.forwarder is not None, "only a learner applies the txns of others")
+        if self.forwarder is not None:
+            self._commit(self.forwarder.proposal_of(entry))
+            self.forwarder.release_syncs(entry.header.zxid)
 
     def tick(self) -> None:
         """Expire sessions and clean up; call it about once a tick."""
-        if not self.is_writable:
-            return
-        for session_id in self.sessions.expired(self._now_ms):
-            self.statistics.expired_sessions += 1
-            self._end_session(session_id)
-        if self._now_ms >= self._next_cleaning_ms:
-            self._next_cleaning_ms = self._now_ms + self.options.container_check_ms
-            self._clean_containers()
+        self.throttle.tick()
+        if self.proposer is not None and self.is_writable:
+            self.proposer.tick()
 
     def expire(self, session_id: int) -> None:
         """End a session now, as if its client had been silent for too long."""
-        self.sessions.forget(session_id)
-        self._end_session(SessionId(session_id))
+        if self.proposer is not None:
+            self.proposer.end_session(SessionId(session_id))
 
     def touch_all(self) -> None:
         """Give every session its full time again: it was this server that was silent."""
-        for session_id in list(self.sessions.timeouts):
-            self.sessions.touch(session_id, self._now_ms)
+        for session_id in list(self.tree.sessions):
+            self.sessions.touch(session_id, self.now_ms)
 
     # -- handshake -------------------------------------------------------------------------------
 
     def _greet(self, connection: Connection, payloads: list[bytes]) -> list[bytes]:
         """Handle the frames before the session is there; gives those that can be handled now."""
         if connection.phase is Phase.NEW:
+            if not self.is_serving:
+                self.close(connection, "the server has no leader and serves nobody")
+                return []
+            self._greeted[connection] = None
             self.statistics.received += 1
             connection.received += 1
             try:
@@ -258,13 +293,19 @@ class Replica:
         return payloads if connection.phase is Phase.OPEN else []
 
     def _connect(self, connection: Connection, request: ConnectRequest) -> None:
+        throttle = self.throttle.connections
+        if not throttle.admits(self.now_ms, is_new=request.session_id == 0):
+            self.statistics.throttle_refusals += 1
+            self.close(connection, "too many connections at once")
+            return
+        self.statistics.token_deficit.add(throttle.deficit)
         self.statistics.connects += 1
         connection.wants_read_only_byte = request.read_only is not None
-        if request.last_zxid_seen > self.tree.last_zxid:
+        if request.last_zxid_seen > self.last_zxid:
             self.close(
                 connection,
                 f"client has seen zxid {request.last_zxid_seen:#x}, "
-                f"our last is {self.tree.last_zxid:#x}: it must try another server",
+                f"our last is {self.last_zxid:#x}: it must try another server",
             )
             return
         options = self.options
@@ -280,27 +321,41 @@ class Replica:
             self._next_session += 1
             connection.phase = Phase.CONNECTING
             connection.identify(session_id, timeout_ms)
-            self._propose(
-                connection.caller,
-                0,
-                _CREATE_SESSION,
-                CreateSessionTxn(timeout_ms),
-                connection,
-                None,
-            )
+            self._create_session(connection)
             return
         self.statistics.revalidations += 1
         earlier = self.connections.get(session_id)
         if earlier is not None:
             self.close(earlier, "its client has connected again")
-        if request.password != session_password(session_id) or session_id not in self.sessions:
-            refusal = ConnectResponse(0, 0, SessionId(0), _NO_PASSWORD, self._flag(connection))
-            self._send(connection, encode_frame(encode(refusal)))
-            self.close(connection, "unknown session or wrong password")
-            return
         connection.identify(session_id, timeout_ms)
-        self.sessions.track(session_id, timeout_ms, self._now_ms)
-        self._welcome(connection)
+        if request.password != session_password(session_id) or session_id not in self.sessions:
+            self.session_found(connection, is_valid=False)
+        elif self.proposer is not None:
+            owner = ServerId(options.server_id)
+            found = self.proposer.revalidate(session_id, timeout_ms, owner)
+            self.session_found(connection, is_valid=found)
+        elif self.forwarder is not None:
+            connection.phase = Phase.CONNECTING
+            self.forwarder.revalidate(connection)
+
+    def _create_session(self, connection: Connection) -> None:
+        timeout = CreateSessionTxn(connection.timeout_ms)
+        if self.proposer is not None:
+            self.proposer.owners[connection.session_id] = ServerId(self.options.server_id)
+            self.proposer.propose(connection.caller, 0, _CREATE_SESSION, timeout, connection)
+        elif self.forwarder is not None:
+            self.forwarder.create_session(connection)
+
+    def session_found(self, connection: Connection, is_valid: bool) -> None:
+        """Whether the session that a client came back with lives is known now."""
+        if connection.phase is Phase.CLOSED:
+            return
+        if is_valid:
+            self._welcome(connection)
+            return
+        refusal = ConnectResponse(0, 0, SessionId(0), _NO_PASSWORD, self._flag(connection))
+        self.send(connection, encode_frame(encode(refusal)))
+        self.close(connection, "unknown session or wrong password")
 
     def _flag(self, connection: Connection) -> bool | None:
         return False if connection.wants_read_only_byte else None
@@ -316,46 +371,56 @@ class Replica:
             self._flag(connection),
         )
         connection.phase = Phase.OPEN
+        self.throttle.welcomed(connection)
         self.connections[session_id] = connection
-        self._send(connection, encode_frame(encode(answer)))
+        self.send(connection, encode_frame(encode(answer)))
         early = [item for item in connection.queue if isinstance(item, bytes)]
         connection.queue.clear()
-        self._handle_all(connection, early)
+        self.handle_all(connection, early)
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _handle_all(self, connection: Connection, payloads: list[bytes]) -> None:
+    def handle_all(self, connection: Connection, payloads: list[bytes]) -> None:
         """Handle requests in order, as long as the connection is open."""
+        if connection.is_stalled or connection.is_throttled:
+            connection.held.extend(payloads)
+            return
         if connection.owes_identity:
             payloads = self._identify(connection, payloads)
         queue, out = connection.queue, connection.out
         # Everything in `out` that was not counted as told is the reply to a read.
         before = len(out) - connection.told
-        for payload in payloads:
+        waiting = iter(payloads)
+        for payload in waiting:
             if len(payload) < _HEADER_SIZE:
                 self.close(connection, "a request without a header")
                 break
             xid, op = _REQUEST_HEADER.unpack_from(payload)
             if not queue and op in READS:
-                out.append(self._read(connection, xid, op, payload))
+                reply = self._read(connection, xid, op, payload)
+                out.append(reply)
+                if len(reply) > LARGE_REPLY and note_large(self, connection, len(reply)):
+                    connection.held.extend(waiting)
             else:
                 self._handle_ordered(connection, xid, op, payload)
                 if connection.phase is not Phase.OPEN:
                     break
+                if connection.is_throttled:
+                    connection.held.extend(waiting)
         count = len(out) - connection.told - before
         if count > 0:
             self.statistics.reads += count
             connection.reads += count
             connection.last_op = op
             connection.last_zxid = self.tree.last_zxid
-            connection.last_ms = self._now_ms
+            connection.last_ms = self.now_ms
             if xid >= 0:
                 connection.last_xid = xid
             self.dirty.add(connection)
 
     def _read(self, connection: Connection, xid: int, op: int, payload: bytes) -> bytes:
         """The reply to a read."""
-        zxid = self.tree.last_zxid
+        zxid = self.last_zxid
         try:
             body = READS[op](self, connection, payload)
         except KeeperError as error:
@@ -367,61 +432,54 @@ class Replica:
     def _handle_ordered(self, connection: Connection, xid: int, op: int, payload: bytes) -> None:
         """A write, a read behind a write, or something else."""
         if op in WRITES:
-            self._write(connection, xid, op, payload)
+            if not self.throttle.holds(connection, payload):
+                self._write(connection, xid, op, payload)
         elif op in INTRODUCTIONS:
             self._introduce(connection, payload)
         elif op in READS or op == _SYNC:
             if op == _SYNC:
-                self._sync(connection, xid, payload)
+                self.syncs.ask(connection, xid, payload)
             else:
                 connection.queue.append(payload)
             if len(connection.queue) > self.options.max_queued_requests:
                 self.close(connection, "too many requests wait behind a write")
         else:
-            self._send(connection, encode_reply(xid, -1, ErrorCode.UNIMPLEMENTED))
+            self.send(connection, encode_reply(xid, -1, ErrorCode.UNIMPLEMENTED))
             self.close(connection, f"request type {op} is not known or not for clients")
 
     def _write(self, connection: Connection, xid: int, op: int, payload: bytes) -> None:
-        waiting = PendingWrite(self._now_ms)
+        waiting = PendingWrite(self.now_ms, xid, op)
         connection.queue.append(waiting)
-        if not self.is_writable:
+        if self.throttle.limits_large and not self.throttle.takes_write(waiting, len(payload)):
+            self._refuse_large(connection)
+        elif not self.is_writable:
             # Not even the refusal can be logged, so no zxid is used up.
-            reply = encode_reply(xid, self.tree.last_zxid, ErrorCode.SYSTEM_ERROR)
-            self._answer(connection, waiting, reply)
-            return
-        request: Any
-        try:
-            if op == _MULTI:
-                request = decode_multi_request(op, payload, _HEADER_SIZE, self.max_field)
-            elif op == _CLOSE_SESSION:
-                request = None
-            else:
-                request = decode_request(op, payload, _HEADER_SIZE, self.max_field)
-        except MalformedRecord:
-            request = KeeperError(ErrorCode.MARSHALLING_ERROR)
-        if op == OpCode.RECONFIG:
-            request = KeeperError(ErrorCode.UNIMPLEMENTED, "not an ensemble")
-        self._propose(connection.caller, xid, op, request, connection, waiting)
+            # Nor is one shown: a write in front of it may show a later one than is known now.
+            reply = encode_reply(xid, -1, ErrorCode.SYSTEM_ERROR)
+            self.answer(connection, waiting, reply)
+        elif self.proposer is not None:
+            request = decode_write(op, payload, _HEADER_SIZE, self.max_field)
+            if isinstance(request, UnreadableError):
+                self.syncs.answer_behind_writes(connection, waiting, xid, b"", request.code)
+                return
+            caller = connection.caller
+            if not self.proposer.is_owner(caller.session_id, ServerId(self.options.server_id)):
+                caller = caller._replace(is_moved=True)
+            self.proposer.propose(caller, xid, op, request, connection, waiting)
+        elif self.forwarder is not None:
+            if self.audits is not None:
+                waiting.request = decode_write(op, payload, _HEADER_SIZE, self.max_field)
+            self.forwarder.forward(connection, xid, op, payload[_HEADER_SIZE:])
 
-    def _sync(self, connection: Connection, xid: int, payload: bytes) -> None:
-        """Answer when everything that is under way now has been applied."""
-        body = payload[_HEADER_SIZE:]
-        waiting = PendingWrite(self._now_ms)
-        connection.queue.append(waiting)
-        if self._proposals:
-            self._syncs.append((self._last_proposed, connection, waiting, xid, body))
-        else:
-            self._synced(connection, waiting, xid, body)
-
-    def _synced(self, connection: Connection, waiting: PendingWrite, xid: int, body: bytes) -> None:
-        self._note(self.statistics.slow_reads, connection, _SYNC, xid, waiting.since_ms)
-        self._answer(connection, waiting, encode_reply(xid, self.tree.last_zxid, 0, body))
+    def _refuse_large(self, connection: Connection) -> None:
+        self.statistics.large_refusals += 1
+        self.close(connection, "too many bytes of large requests at once")
 
     def _introduce(self, connection: Connection, payload: bytes) -> None:
         """Handle who a client says it is."""
         reply, close_reason = self._authenticator.answer(connection, payload)
         if reply:
-            self._send(connection, reply)
+            self.send(connection, reply)
         if close_reason:
             self.statistics.auth_failures += 1
             self.close(connection, close_reason)
@@ -438,158 +496,96 @@ class Replica:
 
     # -- txns ------------------------------------------------------------------------------------
 
-    def _propose(
-        self,
-        caller: Caller,
-        xid: int,
-        op: int,
-        request: Any,
-        connection: Connection | None,
-        waiting: PendingWrite | None,
-    ) -> None:
-        """Make a txn of a request and have it stored; a refused request is a txn too."""
-        zxid = Zxid(self._last_proposed + 1)
-        if counter_of(zxid) > _MAX_COUNTER:
-            # The counter is used up. An ensemble elects a new leader; alone, the epoch is ours.
-            zxid = Zxid(((self._last_proposed >> 32) + 1 << 32) + 1)
-        self._last_proposed = zxid
-        try:
-            if isinstance(request, KeeperError):
-                raise request
-            entry = self._preparer.prepare(caller, xid, zxid, self._wall_ms, op, request)
-        except KeeperError as error:
-            header = TxnHeader(caller.session_id, xid, zxid, self._wall_ms, OpCode.ERROR.value)
-            entry = LogEntry(header, ErrorTxn(error.code), None)
-        self.appends.append(Append(zxid, encode_entry(entry), self._preparer.digest))
-        wanted = None if self.audits is None else request
-        self._proposals.append(Proposal(entry, op, xid, connection, waiting, wanted))
-
     def _commit(self, proposal: Proposal) -> None:
         """Apply a txn, tell who watches, answer who asked."""
         entry = proposal.entry
         header = entry.header
         zxid = header.zxid
         outcome = self.tree.apply(header, entry.body)
-        self._preparer.applied(zxid)
+        self.last_zxid = zxid
+        if self.proposer is not None:
+            self.proposer.applied(proposal)
         if not zxid % DIGEST_INTERVAL:
             self.statistics.digests.append(TreeDigest(zxid, self.tree.digest))
         if self.audits is not None:
             self.audits.extend(audit_records(proposal, outcome))
         if outcome.changes and self.watches:
             for change in outcome.changes:
-                self._tell(change, zxid)
+                tell(self, change, zxid)
         connection, waiting = proposal.connection, proposal.waiting
         if proposal.op == _CREATE_SESSION:
-            self._session_created(connection, header.session_id)
+            self._session_created(connection)
         elif proposal.op == _CLOSE_SESSION:
             self._session_closed(connection, waiting, proposal)
         elif connection is not None and waiting is not None:
-            if outcome.error and proposal.op != _MULTI:
+            if outcome.error and header.type != _MULTI:
                 op = NO_OPERATION
                 reply = encode_reply(proposal.xid, zxid, outcome.error)
             else:
                 op = proposal.op
                 body = reply_body(self.tree, proposal.op, entry.body, outcome)
                 reply = encode_reply(proposal.xid, zxid, 0, body)
-            self._note(self.statistics.updates, connection, op, proposal.xid, waiting.since_ms)
-            self._answer(connection, waiting, reply)
-        while self._syncs and self._syncs[0][0] <= zxid:
-            self._synced(*self._syncs.popleft()[1:])
+            self.note(self.statistics.updates, connection, op, proposal.xid, waiting.since_ms)
+            self.answer(connection, waiting, reply)
+        self.syncs.release(zxid)
 
-    def _answer(self, connection: Connection, waiting: PendingWrite, reply: bytes) -> None:
+    def answer(self, connection: Connection, waiting: PendingWrite, reply: bytes) -> None:
         """A write is done: send what is ready now, in the order of the requests."""
         waiting.reply = reply
-        since_ms = waiting.since_ms
+        if waiting.large_bytes:
+            self.throttle.finished(waiting)
+        self.send_ready(connection)
+
+    def send_ready(self, connection: Connection) -> None:
+        """Send the replies that nothing is before any more."""
+        since_ms = self.now_ms
         queue = connection.queue
-        while queue and connection.phase is Phase.OPEN:
+        while queue and connection.phase is Phase.OPEN and not connection.is_stalled:
             item = queue[0]
             if isinstance(item, PendingWrite):
                 if item.reply is None:
                     return
                 since_ms = item.since_ms
                 queue.popleft()
-                self._send(connection, item.reply)
+                self.send(connection, item.reply)
             else:
                 queue.popleft()
                 xid, op = _REQUEST_HEADER.unpack_from(item)
-                self._send(connection, self._read(connection, xid, op, item))
-                self._note(self.statistics.slow_reads, connection, op, xid, since_ms)
+                reply = self._read(connection, xid, op, item)
+                self.send(connection, reply)
+                self.note(self.statistics.slow_reads, connection, op, xid, since_ms)
+                if len(reply) > LARGE_REPLY:
+                    note_large(self, connection, len(reply))
 
-    def _send(self, connection: Connection, data: bytes) -> None:
+    def send(self, connection: Connection, data: bytes) -> None:
+        """Queue a frame for a client."""
         connection.out.append(data)
         connection.told += 1
         self.statistics.told += 1
         self.dirty.add(connection)
 
-    def _note(
+    def note(
         self, times: Distribution, connection: Connection, op: int, xid: int, since_ms: int
     ) -> None:
         """Count a request that had to wait and is answered now."""
-        now_ms = self._now_ms
-        spent = now_ms - since_ms
-        times.add(spent)
-        connection.waits.add(spent)
-        connection.last_op = op
-        if xid >= 0:
-            connection.last_xid = xid
-        connection.last_zxid = self.tree.last_zxid
-        connection.last_ms = now_ms
-        connection.last_latency_ms = spent
-
-    # -- events ----------------------------------------------------------------------------------
-
-    def _tell(self, change: Change, zxid: int) -> None:
-        statistics = self.statistics
-        for alert in self.watches.trigger(change):
-            frame = encode_event(alert.type, alert.path, zxid)
-            statistics.watchers_told[alert.type].add(len(alert.watchers))
-            for watcher in alert.watchers:
-                if self.skips_acls or is_allowed(alert.acl, Perms.READ, watcher.ids):
-                    statistics.watch_bytes += len(frame) - _LENGTH_SIZE
-                    self._send(watcher, frame)
-
-    def tell_missed(self, connection: Connection, event: EventType, path: str) -> None:
-        """Tell a client that set its watches again of a change that it missed."""
-        self._send(connection, encode_event(event, path))
+        spent_ms = self.now_ms - since_ms
+        times.add(spent_ms)
+        connection.note(op, xid, self.last_zxid, self.now_ms, spent_ms)
 
     # -- sessions --------------------------------------------------------------------------------
 
-    def _session_created(self, connection: Connection | None, session_id: SessionId) -> None:
-        self.sessions.track(session_id, self.tree.sessions[session_id], self._now_ms)
+    def _session_created(self, connection: Connection | None) -> None:
         if connection is not None and connection.phase is Phase.CONNECTING:
             updates = self.statistics.updates
-            self._note(updates, connection, _CREATE_SESSION, 0, connection.opened_ms)
+            self.note(updates, connection, _CREATE_SESSION, 0, connection.opened_ms)
             self._welcome(connection)
 
     def _session_closed(
         self, connection: Connection | None, waiting: PendingWrite | None, proposal: Proposal
     ) -> None:
         header = proposal.entry.header
-        self.sessions.forget(header.session_id)
         if connection is not None and waiting is not None:
-            self._answer(connection, waiting, encode_reply(proposal.xid, header.zxid, 0))
+            self.answer(connection, waiting, encode_reply(proposal.xid, header.zxid, 0))
         current = self.connections.get(header.session_id)
         if current is not None:
             self.close(current, "the session was closed" if waiting else "the session expired")
-
-    def _end_session(self, session_id: SessionId) -> None:
-        """Close a session for its client, which is silent or gone."""
-        self._propose(Caller(session_id), 0, _CLOSE_SESSION, None, None, None)
-
-    def _end_orphans(self) -> None:
-        """Ephemerals whose session is not there any more: end it once more, by a txn."""
-        for owner in sorted(self.tree.ephemerals):
-            if owner not in self.tree.sessions:
-                self._end_session(SessionId(owner))
-
-    # -- containers and TTLs ---------------------------------------------------------------------
-
-    def _clean_containers(self) -> None:
-        """Delete containers that are empty again and znodes whose time is over."""
-        options = self.options
-        due = due_paths(self.tree, self._wall_ms, options.container_max_never_used_ms)
-        for path in due[: options.container_max_per_minute]:
-            request = DeleteContainerRequest(encode_text(path))
-            self._propose(
-                Caller(SessionId(0)), 0, OpCode.DELETE_CONTAINER.value, request, None, None
-            )

@@ -1,4 +1,4 @@
-"""SASL DIGEST-MD5, the server's side (RFC 2831), as ZooKeeper's clients speak it.
+"""SASL DIGEST-MD5 (RFC 2831), as ZooKeeper's clients and servers speak it.
 
     client                                  server
     (empty token)                     ->
@@ -19,13 +19,10 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from hashlib import md5
 from hmac import compare_digest
-from typing import Final
+from typing import Final, NamedTuple
 
 from keepfast.wire import ErrorCode, KeeperError
 
-# Apache's servers all have this name, whatever their host is called.
-_REALM: Final = "zk-sasl-md5"
-_DIGEST_URI: Final = f"zookeeper/{_REALM}"
 # RFC 2831, 2.1.2.
 _LONGEST_RESPONSE: Final = 4096
 _FIRST_COUNT: Final = b"00000001"
@@ -38,6 +35,22 @@ _NOTHING: Final = re.compile(rb"[ \t\r\n,]*$")
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 
+class DigestService(NamedTuple):
+    """What both sides have to agree on beside the password."""
+
+    protocol: str
+    realm: str
+
+    @property
+    def uri(self) -> bytes:
+        return f"{self.protocol}/{self.realm}".encode()
+
+
+# Apache's servers all have these names, whatever their hosts are called.
+CLIENT_SERVICE: Final = DigestService("zookeeper", "zk-sasl-md5")
+QUORUM_SERVICE: Final = DigestService("zookeeper-quorum", "zk-quorum-sasl-md5")
+
+
 class _State(Enum):
     NEW = "new"
     CHALLENGED = "challenged"
@@ -45,16 +58,19 @@ class _State(Enum):
 
 
 class DigestMd5:
-    """One exchange with one client. `users` are passwords by name; `nonce` must never come twice.
+    """The server's side of one exchange. `users` are passwords by name; `nonce` never comes twice.
 
     `user` is the name that was proven; None until then.
     """
 
-    __slots__ = ("_nonce", "_state", "_users", "user")
+    __slots__ = ("_nonce", "_service", "_state", "_users", "user")
 
-    def __init__(self, users: Mapping[str, str], nonce: str) -> None:
+    def __init__(
+        self, users: Mapping[str, str], nonce: str, service: DigestService = CLIENT_SERVICE
+    ) -> None:
         self._users = users
         self._nonce = nonce
+        self._service = service
         self._state = _State.NEW
         self.user: str | None = None
 
@@ -63,7 +79,8 @@ class DigestMd5:
         if self._state is _State.NEW:
             # Java's server does not look at a first token either.
             self._state = _State.CHALLENGED
-            challenge = f'realm="{_REALM}",nonce="{self._nonce}",charset=utf-8,algorithm=md5-sess'
+            realm = self._service.realm
+            challenge = f'realm="{realm}",nonce="{self._nonce}",charset=utf-8,algorithm=md5-sess'
             return challenge.encode()
         if self._state is _State.OVER:
             raise _failed("the exchange is over")
@@ -79,7 +96,7 @@ class DigestMd5:
             if name not in given:
                 raise _failed(f"no {name}")
         expected = {
-            "realm": _REALM.encode(),
+            "realm": self._service.realm.encode(),
             "nonce": self._nonce.encode(),
             "nc": _FIRST_COUNT,
             "qop": b"auth",
@@ -88,7 +105,7 @@ class DigestMd5:
         for name, value in expected.items():
             if given.get(name, value) != value:
                 raise _failed(f"{name} is {_shown(given[name])}")
-        if given["digest-uri"].lower() != _DIGEST_URI.encode():
+        if given["digest-uri"].lower() != self._service.uri:
             raise _failed(f"digest-uri is {_shown(given['digest-uri'])}")
         try:
             user = given["username"].decode()
@@ -97,19 +114,69 @@ class DigestMd5:
         password = self._users.get(user)
         if password is None:
             raise _failed(f"no user {_shown(given['username'])}")
-        for secret in _secrets(user, password):
+        for secret in _secrets(user, self._service.realm, password):
             if compare_digest(_response(secret, given, b"AUTHENTICATE"), given["response"]):
                 return user, _response(secret, given, b"")
         raise _failed(f"wrong password for {_shown(given['username'])}")
 
 
-def _secrets(user: str, password: str) -> Iterator[bytes]:
+class DigestMd5Client:
+    """The client's side of one exchange. `nonce` must never come twice."""
+
+    __slots__ = ("_nonce", "_password", "_service", "_user", "_wanted", "is_complete")
+
+    def __init__(self, user: str, password: str, nonce: str, service: DigestService) -> None:
+        self._user = user
+        self._password = password
+        self._nonce = nonce
+        self._service = service
+        self._wanted: bytes | None = None
+        # Whether the server has proven that it knows the password, too.
+        self.is_complete = False
+
+    def step(self, token: bytes) -> bytes:
+        """The answer to the server's token; nothing to its last one.
+
+        Raises KeeperError(AUTH_FAILED) if the server proves nothing.
+        """
+        given = _directives(token)
+        if self._wanted is not None:
+            if not compare_digest(given.get("rspauth", b""), self._wanted):
+                raise _failed("the server does not know the password")
+            self.is_complete = True
+            return b""
+        if "nonce" not in given:
+            raise _failed("no nonce")
+        # A name that is not ASCII is hashed as Java hashes it.
+        realm = given.get("realm", self._service.realm.encode())
+        secret = next(_secrets(self._user, realm.decode("utf-8", "replace"), self._password))
+        answer = {
+            "username": self._user.encode(),
+            "realm": realm,
+            "nonce": given["nonce"],
+            "cnonce": self._nonce.encode(),
+            "nc": _FIRST_COUNT,
+            "digest-uri": self._service.uri,
+        }
+        response = _response(secret, answer, b"AUTHENTICATE")
+        self._wanted = _response(secret, answer, b"")
+        quoted = {name: _quoted(value) for name, value in answer.items() if name != "nc"}
+        fields = {"charset": b"utf-8", **quoted, "nc": _FIRST_COUNT, "maxbuf": b"65536"}
+        fields |= {"response": response, "qop": b"auth"}
+        return b",".join(name.encode() + b"=" + value for name, value in fields.items())
+
+
+def _quoted(value: bytes) -> bytes:
+    return b'"' + value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+
+
+def _secrets(user: str, realm: str, password: str) -> Iterator[bytes]:
     """H(user:realm:password), in the forms that clients hash it in.
 
     The RFC wants ISO 8859-1 where that is possible, which is what Java does; Python's clients
     always hash UTF-8. Whoever has either of them knows the password.
     """
-    text = f"{user}:{_REALM}:{password}"
+    text = f"{user}:{realm}:{password}"
     try:
         yield md5(text.encode("iso-8859-1"), usedforsecurity=False).digest()
     except UnicodeEncodeError:

@@ -6,6 +6,7 @@ packet costs a comparison. A session therefore lives for its timeout and up to o
 
 from __future__ import annotations
 
+from keepfast.tree import Tree
 from keepfast.wire import SessionId
 
 
@@ -74,6 +75,40 @@ class SessionTracker:
         bucket.discard(session_id)
         if not bucket:
             del self._buckets[deadline]
+
+
+class TouchTable:
+    """The sessions as a learner sees them: the leader watches over them, and is told who lives."""
+
+    __slots__ = ("_tree", "touched")
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        # Session -> timeout, of those heard of since the leader was told last.
+        self.touched: dict[int, int] = {}
+
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self._tree.sessions
+
+    def __len__(self) -> int:
+        return len(self._tree.sessions)
+
+    def touch(self, session_id: int, _now_ms: int) -> bool:
+        """Note a sign of life; False if there is no such session."""
+        timeout_ms = self._tree.sessions.get(session_id)
+        if timeout_ms is None:
+            return False
+        self.touched[session_id] = timeout_ms
+        return True
+
+    def take(self) -> dict[int, int]:
+        """Those that were heard of since the last call."""
+        touched, self.touched = self.touched, {}
+        return touched
+
+    def buckets(self) -> dict[int, list[int]]:
+        """A learner keeps no deadlines."""
+        return {}
 
 
 def first_session_id(server_id: int, now_ms: int) -> int:

@@ -143,12 +143,18 @@ class ReplicaStatistics:
         "digests",
         "drops",
         "expired_sessions",
+        "large_refusals",
         "last_group_bytes",
         "reads",
         "received",
         "responses",
         "revalidations",
+        "sessionless_expired",
         "slow_reads",
+        "throttle_refusals",
+        "throttled",
+        "throttled_out",
+        "token_deficit",
         "told",
         "updates",
         "watch_bytes",
@@ -178,6 +184,14 @@ class ReplicaStatistics:
         self.drops = 0
         self.auth_failures = 0
         self.expired_sessions = 0
+        # What the limits did (throttle.py): connections closed that had no session, connections and
+        # large requests refused, writes held, requests not done because they were held for too long.
+        self.sessionless_expired = 0
+        self.throttle_refusals = 0
+        self.large_refusals = 0
+        self.throttled = 0
+        self.throttled_out = 0
+        self.token_deficit = Summary()
         # By the type of the event: how many watchers were told of one.
         self.watchers_told = {event.value: Summary() for event in EventType}
 

@@ -24,6 +24,9 @@ _TLS_HANDSHAKE: Final = b"\x16\x03"
 _TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"
 _FIRST_BYTES: Final = 4
 
+_UNSENT: Final = "unsent"
+_ANSWERED: Final = "answered"
+
 # What asyncio calls reading and writing, by the numbers that Apache shows.
 _READING: Final = 1
 _WRITING: Final = 4
@@ -40,6 +43,10 @@ class ClientProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         self._first = b""
+        # Why nothing is read from it; reading goes on when the last reason is gone.
+        self._holds: set[str] = set()
+        # Whether the client has to take some of what it was sent before it gets more.
+        self.is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -62,7 +69,7 @@ class ClientProtocol(asyncio.Protocol):
                 self._first = data
                 if is_complete(data):
                     # Behind this it says nothing more; Apache shows 0 for it, too.
-                    self.pause_reading()
+                    self.hold(_ANSWERED)
                     self._server.answer_word(self, connection, data)
                 return
             self._first = b""
@@ -91,8 +98,23 @@ class ClientProtocol(asyncio.Protocol):
             self._server.lost(connection)
 
     def pause_writing(self) -> None:
-        if self._connection is not None:
-            self._server.slow_reader(self._connection)
+        """The client does not take what it is sent as fast as it asks: let it ask later."""
+        self.is_full = True
+        self.hold(_UNSENT)
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self.release(_UNSENT)
+        if self._connection is not None and self._connection.is_stalled:
+            self._server.go_on(self._connection)
+
+    def check_unsent(self, limit: int) -> None:
+        """Cut the client off if more than `limit` bytes wait for it."""
+        transport, connection = self._transport, self._connection
+        if self.is_full and transport is not None and connection is not None:
+            waiting = transport.get_write_buffer_size()
+            if waiting > limit:
+                self._server.slow_reader(connection, waiting)
 
     @property
     def address(self) -> str:
@@ -123,15 +145,18 @@ class ClientProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def pause_reading(self) -> None:
-        """Leave what the client sends in its socket."""
-        if self._transport is not None:
+    def hold(self, reason: str) -> None:
+        """Leave what the client sends in its socket until `release`."""
+        if not self._holds and self._transport is not None:
             self._transport.pause_reading()
+        self._holds.add(reason)
 
-    def resume_reading(self) -> None:
-        """Read again."""
-        if self._transport is not None:
-            self._transport.resume_reading()
+    def release(self, reason: str) -> None:
+        """Read again, unless there is another reason not to."""
+        if reason in self._holds:
+            self._holds.discard(reason)
+            if not self._holds and self._transport is not None:
+                self._transport.resume_reading()
 
 
 def _http_answer(admin_url: str | None) -> bytes:

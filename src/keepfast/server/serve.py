@@ -12,6 +12,7 @@ from typing import TextIO
 from keepfast.replica import ReplicaOptions
 from keepfast.server.admin_options import admin_options
 from keepfast.server.config import ConfigError, ServerConfig
+from keepfast.server.ensemble_options import ensemble_options
 from keepfast.server.security_options import authentication_options, tls_options
 from keepfast.server.server import NotWholeError, Server, ServerOptions
 from keepfast.storage import Compression, StoreOptions
@@ -25,20 +26,8 @@ EXIT_WRONG = 1
 EXIT_FAILED = 4
 
 
-class UnsupportedError(Exception):
-    """The configuration asks for what this release does not do."""
-
-
 def options_of(config: ServerConfig) -> ServerOptions:
-    """What a configuration means for a standalone server; reads the JAAS file it names.
-
-    Raises UnsupportedError, and ConfigError for that file.
-    """
-    if config.is_distributed:
-        raise UnsupportedError(
-            "the configuration describes an ensemble, which this release cannot run yet; "
-            "leave out the server.N lines to run it standalone"
-        )
+    """What a configuration means; reads the JAAS file it names. Raises ConfigError for that."""
     address = config.client_address
     data, limits, features, timing = config.data, config.limits, config.features, config.timing
     return ServerOptions(
@@ -56,7 +45,9 @@ def options_of(config: ServerConfig) -> ServerOptions:
         word_whitelist=config.four_letter_words,
         slow_fsync_ms=data.fsync_warning_threshold_ms,
         admin=admin_options(config),
+        ensemble=ensemble_options(config) if config.is_distributed else None,
         replica=ReplicaOptions(
+            server_id=config.ensemble.my_id if config.ensemble.my_id is not None else 1,
             tick_ms=timing.tick_time_ms,
             min_session_timeout_ms=timing.min_session_timeout_ms,
             max_session_timeout_ms=timing.max_session_timeout_ms,
@@ -88,7 +79,7 @@ def run_server(config: ServerConfig, ready: Callable[[Server], None], errors: Te
     """Serve until SIGTERM or SIGINT; gives the exit code. `ready` is called once it serves."""
     try:
         options = options_of(config)
-    except (UnsupportedError, ConfigError) as error:
+    except ConfigError as error:
         print(f"keepfast: {error}", file=errors)
         return EXIT_FAILED
     loop_factory = None

@@ -14,14 +14,16 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
-from keepfast.replica import Connection, Replica, ReplicaOptions
+from keepfast.replica import Connection, Replica, ReplicaOptions, go_on
 from keepfast.server.admin import AdminOptions, AdminServer
 from keepfast.server.audit_log import AuditLog
 from keepfast.server.client_port import ClientProtocol
+from keepfast.server.election_links import LinkSecurity
 from keepfast.server.java_text import java_hex
 from keepfast.server.listeners import Listeners
 from keepfast.server.log_syncer import LogSyncer
 from keepfast.server.logs import EventLog
+from keepfast.server.member_driver import EnsembleOptions, MemberDriver
 from keepfast.server.snapshots import SnapshotTaker
 from keepfast.server.statistics import ServerStatistics
 from keepfast.server.tls_port import TlsOptions
@@ -37,6 +39,7 @@ from keepfast.storage import (
     StoreOptions,
     data_directory,
 )
+from keepfast.tree import Tree
 from keepfast.wire import StorageError, Zxid, epoch_of, format_zxid
 
 _NS_OF_MS = 1_000_000
@@ -70,6 +73,10 @@ class ServerOptions:
     slow_fsync_ms: int = 1000
     # The HTTP admin server; None: there is none.
     admin: AdminOptions | None = None
+    # Its place among its peers; None: it is alone.
+    ensemble: EnsembleOptions | None = None
+    # What guards the connections to its peers.
+    security: LinkSecurity | None = None
     replica: ReplicaOptions = field(default_factory=ReplicaOptions)
     store: StoreOptions = field(default_factory=StoreOptions)
 
@@ -83,7 +90,7 @@ class NotWholeError(Exception):
 
 
 class Server:
-    """A standalone server."""
+    """A server, alone or a member of an ensemble."""
 
     def __init__(self, options: ServerOptions, disk: Disk | None = None) -> None:
         self.options = options
@@ -96,8 +103,9 @@ class Server:
         self.trace_mask: int = _TRACE_MASK
         # The data was read; clients are let in; the disk's failure that ended it all.
         self.is_loaded = False
-        self.is_serving = False
+        self._is_up = False
         self.failure: StorageError | None = None
+        self.member: MemberDriver | None = None
         self._audit = AuditLog() if options.replica.is_audited else None
         self._connections: dict[Connection, ClientProtocol] = {}
         self._per_address: dict[str, int] = {}
@@ -150,35 +158,49 @@ class Server:
         self.recovery = recovery
         self.statistics.recovery.add(_times()[0] - self._started_ms)
         self.statistics.records_replayed.add(recovery.records)
-        if recovery.standing is Standing.EMPTY and recovery.epochs.current is None:
-            tree = store.initialise()
-        elif recovery.tree is None or recovery.standing is Standing.DAMAGED:
-            store.close()
-            raise NotWholeError(recovery)
-        else:
-            tree = recovery.tree
+        tree = self._tree_of(store, recovery)
         for problem in recovery.problems:
             self.log.warning("data", problem=problem)
         # What was loaded stays: the collector need not walk over it ever again.
         gc.collect()
         gc.freeze()
         self.replica = Replica(tree, options.replica, *_times(), make_nonce=_nonce)
-        self.syncer = LogSyncer(store, loop, self._on_durable, self._on_failure, self.statistics)
+        self.syncer = LogSyncer(store, loop, self._on_durable, self.disk_failed, self.statistics)
         self.snapshots = SnapshotTaker(self, random.Random())
         try:
             await self._listeners.open()
+            if options.ensemble is not None:
+                self.member = MemberDriver(self, options.ensemble, recovery, options.security)
+                await self.member.start()
         except OSError:
+            self._listeners.close()
             self.syncer.close()
             raise
         self.port = self._listeners.port or 0
         self.secure_port = self._listeners.secure_port
         self._ticker = loop.create_task(self._tick())
-        self.is_loaded = self.is_serving = True
+        self.is_loaded = self._is_up = True
         self.flush()
-        zxid = format_zxid(tree.last_zxid)
+        zxid = format_zxid(self.replica.tree.last_zxid)
         self.log.info("serving", address=options.host, port=self.port, zxid=zxid)
         if self._audit is not None:
             self._audit.server_started()
+
+    def _tree_of(self, store: Store, recovery: Recovery) -> Tree | None:
+        """What is served at once; None: that is for the ensemble to decide."""
+        if self.options.ensemble is not None:
+            return None
+        if recovery.standing is Standing.EMPTY and recovery.epochs.current is None:
+            return store.initialise()
+        if recovery.tree is None or recovery.standing is Standing.DAMAGED:
+            store.close()
+            raise NotWholeError(recovery)
+        return recovery.tree
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether clients are let in."""
+        return self._is_up and self.replica.is_serving
 
     async def wait_failed(self) -> StorageError:
         """Wait until the disk fails; the server must be stopped then."""
@@ -186,10 +208,12 @@ class Server:
 
     async def stop(self) -> None:
         """Close all connections, make everything durable, release the directory."""
-        self.is_serving = False
+        self._is_up = False
         if self._audit is not None:
             self._audit.server_stops()
         self._listeners.close()
+        if self.member is not None:
+            await self.member.stop()
         self._ticker.cancel()
         for protocol in list(self._connections.values()):
             protocol.close()
@@ -210,9 +234,10 @@ class Server:
             if self._is_paused:
                 continue
             self.look_for_space()
-            self.replica.tell_time(*_times())
-            self.replica.tick()
-            self.flush()
+            if self.member is None:
+                self.replica.tell_time(*_times())
+                self.replica.tick()
+                self.flush()
             self.syncer.idle()
             slowest_ms = self.statistics.take_slowest_sync()
             if slowest_ms is not None:
@@ -229,7 +254,8 @@ class Server:
             self.log.warning("refused", address=address, reason="too many connections")
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=self.options.replica.max_unsent_bytes)
+        limits = self.options.replica
+        transport.set_write_buffer_limits(high=min(limits.max_burst_bytes, limits.max_unsent_bytes))
         self.replica.tell_time(*_times())
         connection = self.replica.connect(address, port, protocol.subject)
         connection.is_secure = protocol.is_secure
@@ -267,7 +293,7 @@ class Server:
         if replica.outstanding > self.options.replica.outstanding_limit and connection.queue:
             protocol = self._connections.get(connection)
             if protocol is not None:
-                protocol.pause_reading()
+                protocol.hold("outstanding")
                 self._paused.add(protocol)
 
     def lost(self, connection: Connection) -> None:
@@ -285,9 +311,18 @@ class Server:
             self.replica.statistics.drops += 1
         self.replica.lost(connection)
 
-    def slow_reader(self, connection: Connection) -> None:
+    def go_on(self, connection: Connection) -> None:
+        """A client has taken what was sent to it; handle the requests that waited for that."""
+        protocol = self._connections.get(connection)
+        if protocol is not None and connection.is_stalled and not protocol.is_full:
+            self.replica.tell_time(*_times())
+            go_on(self.replica, connection)
+            self.flush()
+
+    def slow_reader(self, connection: Connection, unsent_bytes: int) -> None:
         """A client does not take what is sent to it: cut it off before it costs more memory."""
-        self.replica.close(connection, "it does not read what it is sent")
+        reason = f"it does not read what it is sent: {unsent_bytes} bytes wait for it"
+        self.replica.close(connection, reason)
         protocol = self._connections.get(connection)
         if protocol is not None:
             protocol.abort()
@@ -303,7 +338,7 @@ class Server:
         """Stop to read from clients."""
         self._is_paused = True
         for protocol in self._connections.values():
-            protocol.pause_reading()
+            protocol.hold("paused")
 
     def resume(self) -> None:
         """Read again; a pause costs nobody its session."""
@@ -311,7 +346,7 @@ class Server:
         self.replica.tell_time(*_times())
         self.replica.touch_all()
         for protocol in self._connections.values():
-            protocol.resume_reading()
+            protocol.release("paused")
 
     def delay(self, seconds: float) -> None:
         """Handle what clients send so much later."""
@@ -380,12 +415,12 @@ class Server:
     @property
     def mode(self) -> str:
         """What this server is, by Apache's word."""
-        return "standalone"
+        return "standalone" if self.member is None else self.member.mode
 
     @property
     def server_id(self) -> int:
         """Its id as it is shown; Apache shows 0 for a standalone server."""
-        return 0
+        return 0 if self.options.ensemble is None else self.options.ensemble.server_id
 
     @property
     def admin_url(self) -> str | None:
@@ -423,8 +458,11 @@ class Server:
     def flush(self) -> None:
         """Do what the replica asks for."""
         replica = self.replica
-        if replica.appends:
+        if self.member is not None:
+            records = self.member.flush()
+        else:
             records, replica.appends = replica.appends, []
+        if records:
             self.syncer.append(records)
             self.snapshots.count(len(records))
         if replica.dirty:
@@ -435,6 +473,11 @@ class Server:
                 if protocol is not None and out:
                     data = out[0] if len(out) == 1 else b"".join(out)
                     protocol.send(data)
+                    if protocol.is_full:
+                        protocol.check_unsent(self.options.replica.max_unsent_bytes)
+                    elif connection.is_stalled:
+                        # The network is quicker than the requests; others have their turn first.
+                        asyncio.get_running_loop().call_soon(self.go_on, connection)
                     size = len(data)
                     statistics.bytes_sent += size
                     if size != statistics.last_group_bytes:
@@ -459,19 +502,30 @@ class Server:
 
     def _on_durable(self, zxid: Zxid) -> None:
         replica = self.replica
-        replica.tell_time(*_times())
-        replica.log_durable(zxid)
-        self.flush()
+        if self.member is not None:
+            self.member.on_durable(zxid)
+        else:
+            replica.tell_time(*_times())
+            replica.log_durable(zxid)
+            self.flush()
         if self._paused and replica.outstanding <= self.options.replica.outstanding_limit:
             for protocol in self._paused:
-                protocol.resume_reading()
+                protocol.release("outstanding")
             self._paused.clear()
 
-    def _on_failure(self, error: StorageError) -> None:
+    def tell_time(self) -> None:
+        """Let the replica know what time it is."""
+        self.replica.tell_time(*_times())
+
+    def now_ms(self) -> int:
+        """Monotonic time."""
+        return _times()[0]
+
+    def disk_failed(self, error: StorageError) -> None:
         """The disk failed: nothing that this process believes may be acted on any more (R7)."""
         self.log.critical("disk-failed", reason=error)
         self.failure = error
-        self.is_serving = False
+        self._is_up = False
         self.statistics.disk_failures += 1
         for protocol in list(self._connections.values()):
             protocol.abort()

@@ -53,7 +53,7 @@ _NO_SUITE: Final = "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"
 
 
 class ServerContext(NamedTuple):
-    """A context for incoming connections, and what the operator should know about it."""
+    """A server's context for connections, and what the operator should know about it."""
 
     context: ssl.SSLContext
     warnings: tuple[str, ...]
@@ -69,14 +69,7 @@ def server_context(tls: TlsConfig, prefix: str = "ssl.") -> ServerContext:
     context.options |= ssl.OP_NO_RENEGOTIATION
     _set_versions(context, tls.enabled_protocols)
     warnings = _set_suites(context, tls, prefix)
-    keys = Store.of_keys(tls, prefix)
-    identity = load_identity(keys)
-    warnings += identity.warnings(keys.location)
-    with _private_file(identity.to_pem()) as path:
-        try:
-            context.load_cert_chain(path)
-        except ssl.SSLError as error:
-            raise keys.error(f"refused by the TLS library: {error.reason or error}") from error
+    warnings += _set_identity(context, tls, prefix)
     if tls.client_auth is ClientAuth.NONE:
         return ServerContext(context, tuple(warnings))
     if not tls.trust_store_location:
@@ -91,6 +84,37 @@ def server_context(tls: TlsConfig, prefix: str = "ssl.") -> ServerContext:
     _trust(context, load_trust(Store.of_trust(tls, prefix)))
     context.verify_mode = _ASKS[tls.client_auth]
     return ServerContext(context, tuple(warnings))
+
+
+def client_context(tls: TlsConfig, prefix: str) -> ServerContext:
+    """The context for connections that this server makes to others.
+
+    The other side has to show a certificate that is trusted; whether it names its host is for the
+    caller to check. Raises ConfigError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Done by the caller, who knows the settings about names.
+    context.check_hostname = False
+    _set_versions(context, tls.enabled_protocols)
+    warnings = _set_suites(context, tls, prefix)
+    warnings += _set_identity(context, tls, prefix)
+    if not tls.trust_store_location:
+        reason = "needed to check the certificates of other servers"
+        raise ConfigError(reason, key=f"{prefix}trustStore.location")
+    _trust(context, load_trust(Store.of_trust(tls, prefix)))
+    return ServerContext(context, tuple(warnings))
+
+
+def _set_identity(context: ssl.SSLContext, tls: TlsConfig, prefix: str) -> list[str]:
+    """Give the context this server's key and certificates; gives warnings."""
+    keys = Store.of_keys(tls, prefix)
+    identity = load_identity(keys)
+    with _private_file(identity.to_pem()) as path:
+        try:
+            context.load_cert_chain(path)
+        except ssl.SSLError as error:
+            raise keys.error(f"refused by the TLS library: {error.reason or error}") from error
+    return identity.warnings(keys.location)
 
 
 def _trust(context: ssl.SSLContext, certificates: list[Certificate]) -> None:

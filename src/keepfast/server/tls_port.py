@@ -236,7 +236,7 @@ class TlsProtocol(ClientProtocol):
 
     async def _look_up(self, certificate: Certificate, transport: asyncio.Transport) -> None:
         try:
-            name = await _confirmed_name(self._from)
+            name = await confirmed_name(self._from)
         except OSError as error:
             self._refuse(transport, f"its host has no name: {error.strerror or error}")
             return
@@ -253,7 +253,7 @@ class TlsProtocol(ClientProtocol):
         transport.abort()
 
 
-async def _confirmed_name(address: str) -> str:
+async def confirmed_name(address: str) -> str:
     """The host name of an address, if that name has the address; OSError if not.
 
     Whoever owns an address may say that it has any name; the name's owner has to agree.

@@ -5,6 +5,7 @@ decision about agreement between servers, any socket, any clock. All access to f
 through `Disk`, so that a simulated one can forget, tear, corrupt, fill up and fail.
 """
 
+from keepfast.storage.catch_up import fitting_snapshot, record_packets, tree_packets
 from keepfast.storage.disk import (
     Buffer,
     Disk,
@@ -42,6 +43,7 @@ from keepfast.storage.manifest import (
 )
 from keepfast.storage.memory_disk import MemoryDisk
 from keepfast.storage.options import StoreOptions
+from keepfast.storage.orders import carry_out
 from keepfast.storage.problems import Problem, Severity, Standing, worst
 from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
 from keepfast.storage.retention import RetentionPlan, has_path, plan_retention
@@ -93,7 +95,9 @@ __all__ = [
     "Store",
     "StoreOptions",
     "WriteFile",
+    "carry_out",
     "data_directory",
+    "fitting_snapshot",
     "frame",
     "has_path",
     "is_data_name",
@@ -106,11 +110,13 @@ __all__ = [
     "parse_snapshot_name",
     "plan_retention",
     "read_file",
+    "record_packets",
     "recover",
     "replace_file",
     "snapshot_name",
     "snapshot_pieces",
     "survey_log",
+    "tree_packets",
     "version_directory",
     "worst",
 ]

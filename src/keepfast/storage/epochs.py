@@ -25,6 +25,14 @@ class Epochs:
     accepted: int | None = None
     current: int | None = None
 
+    def after_promise(self, promised: int | None, head: Zxid) -> "Epochs":
+        """What holds once a state at `head` was installed and its leader's epoch was promised."""
+        if promised is None:
+            return self
+        accepted = max(promised, self.accepted or 0)
+        agreed = self.current if self.current is not None else max(epoch_of(head), 0)
+        return Epochs(accepted, min(agreed, accepted))
+
 
 def read_epochs(
     disk: Disk, directory: DataDirectory, manifest: Manifest | None, problems: list[Problem]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from keepfast.quorum import Chain, chain_of
 from keepfast.storage.disk import Disk
 from keepfast.storage.layout import DataDirectory
 from keepfast.storage.log_file import LogReader
@@ -53,6 +54,36 @@ class History:
         return any(
             first <= zxid <= last for segment in segments for first, last in self.ranges(segment)
         )
+
+    def chain(self) -> Chain:
+        """The history as peers compare it: from the oldest state that it can go back to."""
+        base = min((s.zxid for s in self.manifest.snapshots), default=self.head)
+        ranges = (pair for segment in self.manifest.segments for pair in self.ranges(segment))
+        return chain_of(base, ranges)
+
+    def serves_behind(self, zxid: Zxid) -> bool:
+        """Whether the log holds every record behind `zxid`."""
+        return zxid == self.head or self._in_log(zxid)
+
+    def bytes_behind(self, zxid: Zxid) -> int:
+        """About how many bytes of log are behind `zxid`: whole segments."""
+        size = 0
+        for segment in self.manifest.segments:
+            if segment.seal is None:
+                size += self._size_of(self.directory.in_logs(segment.name))
+            elif segment.seal.last > zxid:
+                size += segment.seal.end
+        return size
+
+    def tree_bytes(self) -> int:
+        """About how many bytes the tree takes: the newest snapshot."""
+        return self.manifest.snapshots[-1].size if self.manifest.snapshots else 0
+
+    def _size_of(self, path: str) -> int:
+        try:
+            return self.disk.size(path)
+        except OSError:
+            return 0  # just published or retired; this is an estimate
 
     def records_behind(self, zxid: Zxid) -> Iterator[LogRecord] | None:
         """The records that directly follow `zxid`; None if the log does not reach back to it."""

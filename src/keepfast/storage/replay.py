@@ -11,7 +11,7 @@ A snapshot written by Apache is fuzzy: it may hold effects of records behind its
 a while of the record that was being applied when the snapshot was closed, which nothing in the
 file tells.  So records are applied idempotently until a digest matches, which proves the window;
 where there are no digests, until `GRACE` records behind the last zxid that the file shows.  From
-then on everything is exact (R12).  Digests that Apache is known to log wrong (container_quirk.py)
+then on everything is exact (R12).  Digests that Apache is known to log wrong (ContainerQuirk)
 prove as much as right ones; where one was logged before the base, the first digests behind the
 base are off for a reason that lies before it, and stay in doubt until one is right.
 
@@ -23,10 +23,9 @@ unless the root was changed since the last one that was right, then it is not pr
 
 from dataclasses import dataclass
 
-from keepfast.storage.container_quirk import ContainerQuirk
 from keepfast.storage.log_file import Frame
 from keepfast.storage.manifest import Join
-from keepfast.tree import ReplayConflict, Tree
+from keepfast.tree import ContainerQuirk, ReplayConflict, Tree
 from keepfast.wire import (
     DIGEST_VERSION,
     BrokenHistory,

@@ -48,6 +48,9 @@ _SESSION = struct.Struct(">qi")
 _DIGEST = struct.Struct(">qiQ")
 _SEAL = struct.Struct(">qic")
 _SEAL_TEXT = (1, b"/")
+SEAL_SIZE = _SEAL.size
+# What stands behind the znodes in a snapshot of ours: three seals, digest and last zxid.
+SEALS_SIZE = 3 * SEAL_SIZE + _DIGEST.size + _LONG.size
 _TERMINATOR = b"\0\0\0\1/"
 _SESSION_CHUNK = 10_000
 _WINDOW_SIZE = 1 << 20

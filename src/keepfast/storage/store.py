@@ -15,11 +15,12 @@ After a failed write or fsync nothing of what this process believes about its fi
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
 from keepfast.storage.disk import Disk, directory_of, make_directory_durably
+from keepfast.storage.disk_guard import DiskGuard
 from keepfast.storage.epochs import Epochs, write_epoch_files
 from keepfast.storage.history import History, LogRecord
 from keepfast.storage.layout import (
@@ -59,7 +60,6 @@ from keepfast.tree import FrozenTree, Tree
 from keepfast.wire import (
     BrokenHistory,
     CorruptSnapshot,
-    DiskFailed,
     DiskFull,
     KeepfastError,
     StorageError,
@@ -73,14 +73,14 @@ from keepfast.wire import (
 T = TypeVar("T")
 
 
-class Store:
+class Store(DiskGuard):
     """See the module."""
 
     def __init__(
         self, disk: Disk, directory: DataDirectory, recovery: Recovery, options: StoreOptions
     ) -> None:
         """Use `Store.open`."""
-        self.directory = directory
+        super().__init__(directory)
         self.options = options
         self.standing = recovery.standing
         self.degraded = recovery.degraded
@@ -97,8 +97,6 @@ class Store:
         self._writer: SegmentWriter | None = None
         self._witness: Witness | None = None
         self._roll = False
-        self._has_space = True
-        self._failure: StorageError | None = None
         self._proven: set[str] = set() if recovery.base is None else {recovery.base.name}
 
     @classmethod
@@ -377,13 +375,17 @@ class Store:
         self._publish(entry)
         self._proven.add(entry.name)
 
-    def install_snapshot(self, tree: Tree) -> None:
+    def install_snapshot(
+        self, tree: Tree, *, is_exact: bool = True, promised: int | None = None
+    ) -> None:
         """Replace the whole history by the state of `tree` (SNAP): a new generation.
 
         The old files are out at the moment the manifest changes and are kept aside.  On return
-        the new state is durable.  Raises DiskFull with the old history untouched.
+        the new state is durable, and with it the promise of the epoch of whoever sent it: a
+        server that had lost its promises must not have the state alone (R8).  Raises DiskFull
+        with the old history untouched.
         """
-        self._guard(self._install, tree)
+        self._guard(self._install, tree, is_exact, promised)
 
     def _staged_path(self, entry: SnapshotEntry) -> str:
         return self.directory.in_snapshots(entry.staged or entry.name)
@@ -397,8 +399,9 @@ class Store:
                 self._disk.remove(self._staged_path(entry))
             raise
 
-    def _install(self, tree: Tree) -> None:
-        entry = self._snapshot_now(tree.freeze())
+    def _install(self, tree: Tree, is_exact: bool, promised: int | None) -> None:
+        entry = replace(self._snapshot_now(tree.freeze()), exact=is_exact)
+        epochs = self.epochs.after_promise(promised, entry.zxid)
         listing = list_directory(self._disk, self.directory)
         old = {*listing.snapshots, *listing.logs} - {entry.name}
         retired = tuple(Retired(name, delete=False) for name in sorted(old))
@@ -409,6 +412,8 @@ class Store:
             segments=(),
             retired=retired,
             unproven=(),  # a leader vouches for all of it
+            accepted_epoch=epochs.accepted,
+            current_epoch=epochs.current,
         )
         self._forget_pending()
         self._abandon_writer()
@@ -513,11 +518,14 @@ class Store:
         """The epochs that this server promised and agreed to."""
         return Epochs(self._manifest.accepted_epoch, self._manifest.current_epoch)
 
-    def set_epochs(self, epochs: Epochs) -> None:
-        """Store both epochs; durable on return, and only then may they be vouched for (R8)."""
-        self._guard(self._set_epochs, epochs)
+    def set_epochs(self, epochs: Epochs, ensemble: str | None = None) -> None:
+        """Store both epochs; durable on return, and only then may they be vouched for (R8).
 
-    def _set_epochs(self, epochs: Epochs) -> None:
+        With `ensemble`, also to which ensemble the data belong from now on.
+        """
+        self._guard(self._set_epochs, epochs, ensemble)
+
+    def _set_epochs(self, epochs: Epochs, ensemble: str | None) -> None:
         invariant(
             epochs.accepted is not None and epochs.current is not None,
             "epochs are stored together: a missing one cannot be told from a lost one",
@@ -528,7 +536,11 @@ class Store:
         ):
             invariant(old is None or (new is not None and new >= old), "an epoch never falls")
         self._ordinary_if_full(
-            lambda: self._commit(accepted_epoch=epochs.accepted, current_epoch=epochs.current)
+            lambda: self._commit(
+                accepted_epoch=epochs.accepted,
+                current_epoch=epochs.current,
+                ensemble=ensemble or self._manifest.ensemble,
+            )
         )
         self._ordinary_if_full(lambda: write_epoch_files(self._disk, self.directory, epochs))
 
@@ -570,31 +582,3 @@ class Store:
         manifest = self._manifest.next(**changes)
         store_manifest(self._disk, self.directory, manifest)
         self._manifest = manifest
-
-    def _ordinary_if_full(self, action: Callable[[], T]) -> T:
-        """Run what leaves nothing behind when the disk is full."""
-        try:
-            return action()
-        except OSError as error:
-            failure = storage_error(error, error.filename or self.directory.logs)
-            if isinstance(failure, DiskFull):
-                self._has_space = False
-            raise failure from error
-
-    def _guard(self, action: Callable[..., T], *arguments: object) -> T:
-        """Run a change of the disk; an error of the disk ends this store's claim to it (R7)."""
-        if self._failure is not None:
-            raise self._failure
-        try:
-            return action(*arguments)
-        except DiskFailed as error:
-            self._fail(error)
-            raise
-        except OSError as error:
-            failure = DiskFailed(f"the disk failed: {error.strerror or error}", error.filename)
-            self._fail(failure)
-            raise failure from error
-
-    def _fail(self, failure: StorageError) -> None:
-        self._failure = failure
-        self._has_space = False  # so that append() looks

@@ -7,6 +7,7 @@ arguments. Other packages import from here, not from the modules.
 
 from keepfast.tree.acl import OPEN_KEY, AclTable
 from keepfast.tree.builder import TreeBuilder
+from keepfast.tree.container_quirk import ContainerQuirk
 from keepfast.tree.digest import (
     DIGEST_VERSION,
     acl_weight,
@@ -71,6 +72,7 @@ __all__ = [
     "Caller",
     "Change",
     "ChangeKind",
+    "ContainerQuirk",
     "FrozenTree",
     "Kind",
     "Node",

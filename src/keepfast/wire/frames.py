@@ -34,6 +34,11 @@ class FrameParser:
         # Where the first byte held lies in the stream; for errors.
         self._offset = 0
 
+    @property
+    def arriving(self) -> int:
+        """Size of the frame that has begun and is not complete; 0: there is none."""
+        return self._needed - 4 if self._needed > 4 else 0
+
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads that are complete now, in order."""
         self._chunks.append(data)

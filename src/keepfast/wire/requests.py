@@ -9,7 +9,7 @@ from keepfast.wire.data import AclList
 from keepfast.wire.errors import MalformedRecord
 from keepfast.wire.jute import DEFAULT_MAX_FIELD
 from keepfast.wire.opcodes import OpCode
-from keepfast.wire.records import AT_END, Int, Long, codec_of
+from keepfast.wire.records import AT_END, Int, Long, LooseText, codec_of
 from keepfast.wire.zxid import SessionId, Zxid
 
 
@@ -34,7 +34,7 @@ class RequestHeader(NamedTuple):
 class AuthPacket(NamedTuple):
     # Always 0; no server looks at it.
     type: Int
-    scheme: str
+    scheme: LooseText
     auth: bytes | None
 
 

@@ -20,7 +20,10 @@ a wrong tree does not pass as one of these by chance.
 
 from itertools import combinations
 
-from keepfast.tree import CONTAINER_OWNER, ROOT, Tree, node_crc, parent_of, with_owner
+from keepfast.tree.digest import node_crc
+from keepfast.tree.node import CONTAINER_OWNER, with_owner
+from keepfast.tree.paths import ROOT, parent_of
+from keepfast.tree.tree import Tree
 from keepfast.wire import (
     CloseSessionTxn,
     CreateContainerTxn,

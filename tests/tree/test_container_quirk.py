@@ -7,8 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from keepfast.storage.container_quirk import ContainerQuirk
-from keepfast.tree import CONTAINER_OWNER, ROOT, Tree, node_crc, parent_of, with_owner
+from keepfast.tree import (
+    CONTAINER_OWNER,
+    ROOT,
+    ContainerQuirk,
+    Tree,
+    node_crc,
+    parent_of,
+    with_owner,
+)
 from keepfast.wire import (
     OPEN_ACL,
     CreateTxn,

@@ -1,0 +1,106 @@
+"""Zab without I/O: who belongs to the ensemble, who leads it, and how a history is agreed on.
+
+What may live here: machines that take what peers said and the time, and give what to say and do.
+What may not: sockets, files, threads, clocks, logging, the tree. The driver passes in packets and
+times, and carries out what the machines ask for.
+"""
+
+from keepfast.quorum.chains import Chain, Run, chain_of, last_common
+from keepfast.quorum.effects import (
+    Dial,
+    DiskOrder,
+    Effect,
+    Hangup,
+    InitialiseStore,
+    InstallTree,
+    Notify,
+    StoreEpochs,
+    TruncateLog,
+)
+from keepfast.quorum.election import (
+    ELECTION_NOTES,
+    Candidacy,
+    Elected,
+    Election,
+    ElectionOptions,
+)
+from keepfast.quorum.hello import decode_snap_digests, encode_snap
+from keepfast.quorum.leader import Leader, LeaderHost, OwnHistory
+from keepfast.quorum.learner import Learner, LearnerFacts, LearnerHost, Stage
+from keepfast.quorum.links import (
+    Link,
+    RecordStream,
+    TreeStream,
+    encode_commit,
+    encode_packet,
+    encode_proposal,
+)
+from keepfast.quorum.membership import (
+    Address,
+    MemberRole,
+    Membership,
+    MemberSpec,
+    parse_member,
+    parse_membership,
+)
+from keepfast.quorum.notes import Note, note
+from keepfast.quorum.options import QuorumOptions
+from keepfast.quorum.planner import CatchUp, LearnerHistory, Plan, ProvenHistory, plan_catch_up
+from keepfast.quorum.quorums import Quorums
+from keepfast.quorum.standing import Standing
+from keepfast.quorum.votes import NO_VOTE, NO_ZXID, Vote
+
+__all__ = [
+    "ELECTION_NOTES",
+    "NO_VOTE",
+    "NO_ZXID",
+    "Address",
+    "Candidacy",
+    "CatchUp",
+    "Chain",
+    "Dial",
+    "DiskOrder",
+    "Effect",
+    "Elected",
+    "Election",
+    "ElectionOptions",
+    "Hangup",
+    "InitialiseStore",
+    "InstallTree",
+    "Leader",
+    "LeaderHost",
+    "Learner",
+    "LearnerFacts",
+    "LearnerHistory",
+    "LearnerHost",
+    "Link",
+    "MemberRole",
+    "MemberSpec",
+    "Membership",
+    "Note",
+    "Notify",
+    "OwnHistory",
+    "Plan",
+    "ProvenHistory",
+    "QuorumOptions",
+    "Quorums",
+    "RecordStream",
+    "Run",
+    "Stage",
+    "Standing",
+    "StoreEpochs",
+    "TreeStream",
+    "TruncateLog",
+    "Vote",
+    "chain_of",
+    "decode_snap_digests",
+    "encode_commit",
+    "encode_packet",
+    "encode_proposal",
+    "encode_snap",
+    "last_common",
+    "note",
+    "parse_member",
+    "parse_membership",
+    "plan_catch_up",
+]

@@ -1,0 +1,454 @@
+"""Fast leader election, as Apache servers hold it, without I/O.
+
+A server that looks for a leader votes for itself, and for whoever is better as soon as it hears of
+one; it says so to all voters at each change, and again when too little is heard. Better is: newer
+epoch, then longer history (zxid), then greater id. Rounds are numbered (`election_epoch`): votes of
+different rounds are not counted together, and a server that hears of a later round joins it. When
+a quorum votes as we do, we wait a moment for a better vote (not if all voters have spoken) and have
+a result. A server that has settled answers whoever looks; who looks joins a leader that says so
+itself and that a quorum says it follows.
+
+    ELIGIBLE  whole: votes and may lead
+    EMPTY     has no history: says so by zxid -1, which every server leaves out of its count
+    BARRED    damaged, unproven, or not a voter: proposes nobody, only asks who leads
+
+The last two never count votes of servers that look: what they elect might need them. They are told
+by settled servers only, and learn as observers do (rule R8).
+
+Fresh ensembles. An empty server cannot tell a new ensemble from one whose data it lost; a majority
+cannot either. `may_initialise` is given only when every other voter has told, in this period, that
+it looks and has no history. That is safe if what is heard was said after this server's process
+began: if some voter kept part of a history that this server acknowledged before it lost its disk,
+that voter cannot say so any more. The first notification on a new connection may be older (servers
+repeat their last one, however old), so it proves nothing; the second does. The driver has to tell
+of new connections (`peer_linked`).
+
+Prior art: FastLeaderElection of Apache ZooKeeper 3.9; ZOOKEEPER-1732, -1805, -2845.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from keepfast.quorum.membership import Membership, parse_membership
+from keepfast.quorum.notes import Note, note
+from keepfast.quorum.quorums import Quorums
+from keepfast.quorum.votes import NO_VOTE, NO_ZXID, Ballot, Vote, is_better, supporters
+from keepfast.wire import (
+    NOTIFICATION_VERSION,
+    MalformedRecord,
+    Notification,
+    PeerState,
+    ServerId,
+    Zxid,
+    format_zxid,
+    invariant,
+)
+
+
+class Candidacy(Enum):
+    """What this server's data allow it in an election."""
+
+    ELIGIBLE = "eligible"
+    EMPTY = "empty"
+    BARRED = "barred"
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionOptions:
+    """How patient an election is; all in ms."""
+
+    # The first wait before votes are sent again. Low: needless packets; high: lost ones cost time.
+    min_interval_ms: int = 200
+    # How far that wait doubles. Low: packets all the time; high: late after a long outage.
+    max_interval_ms: int = 60_000
+    # The same for a server that only asks: nobody tells it by himself when a leader is there.
+    max_asking_interval_ms: int = 2_000
+    # How long a better vote is waited for. Low: a server with a shorter history may be elected, and
+    # steps down; high: every election that lacks a voter takes that much longer.
+    finalize_wait_ms: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """The result: whom to follow and as what, and the vote that won."""
+
+    leader: ServerId
+    state: PeerState
+    zxid: Zxid
+    peer_epoch: int
+    election_epoch: int
+
+
+# Every note of this machine; long simulations have to reach them all.
+ELECTION_NOTES: Final = (
+    "vote-of-unknown-state",
+    "vote-of-my-own-id",
+    "vote-before-first-look",
+    "vote-with-malformed-config",
+    "vote-for-no-voter",
+    "vote-without-history",
+    "vote-of-old-round",
+    "round-joined",
+    "config-learned",
+    "finalizing-interrupted",
+    "told-to-lead-while-barred",
+)
+
+
+class Election:
+    """One server's part in elections; see the top of this module.
+
+    The caller takes what is to be sent from `outbox` and clears it, and reads `result`, which is
+    None until this period's election is decided. Times are of one clock that never goes back.
+    """
+
+    def __init__(
+        self, my_id: ServerId, membership: Membership, options: ElectionOptions | None = None
+    ) -> None:
+        self.my_id = my_id
+        self.options = options or ElectionOptions()
+        self.outbox: list[tuple[ServerId, Notification]] = []
+        self.notes: list[Note] = []
+        self.result: Elected | None = None
+        # A newer membership that a peer told of; for the caller to adopt by `reconfigure`. Each
+        # version is told once.
+        self.learned_config: Membership | None = None
+        self.state = PeerState.LOOKING
+        # The round; 0 before the first look.
+        self.election_epoch = 0
+        self.candidacy = Candidacy.BARRED
+        self._quorums = Quorums(membership)
+        self._config_text = membership.text()
+        self._newest_config = membership.version
+        # What the last look was called with: the caller's word, whatever the membership says.
+        self._wish = (Candidacy.BARRED, NO_VOTE)
+        # The vote that we send; our own to begin with, later the best heard or the settled one.
+        self._vote = NO_VOTE
+        self._round: dict[ServerId, Ballot] = {}
+        self._settled: dict[ServerId, Ballot] = {}
+        # Who was heard since its connection was made; and who of these is surely without history.
+        self._heard: set[ServerId] = set()
+        self._fresh: set[ServerId] = set()
+        self._now_ms = 0
+        self._interval_ms = self.options.min_interval_ms
+        self._resend_at_ms = 0
+        self._finalize_at_ms: int | None = None
+
+    @property
+    def vote(self) -> Vote:
+        """What this server says now: its proposal while it looks, the settled vote later."""
+        return self._vote
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When `tick` is wanted at the latest; None: not before something else happens."""
+        if self.state is not PeerState.LOOKING or self.election_epoch == 0:
+            return None
+        if self._finalize_at_ms is None:
+            return self._resend_at_ms
+        return min(self._resend_at_ms, self._finalize_at_ms)
+
+    @property
+    def waiting_for(self) -> frozenset[ServerId]:
+        """The voters that an empty server has to hear before it may take the ensemble for new."""
+        if self.candidacy is not Candidacy.EMPTY or self.state is not PeerState.LOOKING:
+            return frozenset()
+        return self._quorums.voters - self._fresh - {self.my_id}
+
+    @property
+    def may_initialise(self) -> bool:
+        """Whether this ensemble is new: every voter looks and none has a history."""
+        return (
+            self.candidacy is Candidacy.EMPTY
+            and self.state is PeerState.LOOKING
+            and self._wish[1].peer_epoch <= 0
+            and not self.waiting_for
+        )
+
+    def look(self, candidacy: Candidacy, zxid: Zxid, current_epoch: int, now_ms: int) -> None:
+        """Begin to look for a leader. `zxid` is the last that is durable here, -1 if EMPTY."""
+        invariant(
+            candidacy is not Candidacy.ELIGIBLE or zxid >= 0, "an eligible server has a history"
+        )
+        if candidacy is Candidacy.EMPTY:
+            zxid = NO_ZXID
+        self._now_ms = now_ms
+        self.state = PeerState.LOOKING
+        self.learned_config = None
+        self._fresh.clear()
+        self._settled.clear()
+        self._wish = (candidacy, Vote(self.my_id, zxid, current_epoch))
+        self._begin_round()
+
+    def settle(self, state: PeerState, leader: ServerId, peer_epoch: int) -> None:
+        """The role is established, or its epoch has changed: this is what others are told now."""
+        invariant(state is not PeerState.LOOKING, "a server that looks has not settled")
+        self.state = state
+        self._vote = Vote(leader, self._vote.zxid, peer_epoch)
+        self._finalize_at_ms = None
+
+    def reconfigure(self, membership: Membership, pending: Membership | None = None) -> None:
+        """Use another membership; `pending` is one that is proposed and not decided.
+
+        While this server looks, a change of the voters begins a new round.
+        """
+        before = self._quorums
+        self._quorums = Quorums(membership, pending)
+        self._config_text = membership.text()
+        self._newest_config = max(self._newest_config, membership.version)
+        if self.learned_config is not None and self.learned_config.version <= membership.version:
+            self.learned_config = None
+        if self.state is not PeerState.LOOKING or self.election_epoch == 0:
+            return
+        if not _same_electorate(before, self._quorums):
+            self._begin_round()
+
+    def peer_linked(self, peer: ServerId) -> None:
+        """A new connection with that server is there: it is told what we say now."""
+        self._heard.discard(peer)
+        self._fresh.discard(peer)
+        if self.election_epoch:
+            self._tell(peer)
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due."""
+        self._now_ms = now_ms
+        deadline = self.deadline_ms
+        if deadline is None or now_ms < deadline:
+            return
+        if self._finalize_at_ms is not None and now_ms >= self._finalize_at_ms:
+            self._finalize_at_ms = None
+            if self._has_quorum():
+                self._finish(self._vote, self.election_epoch)
+                return
+        if now_ms >= self._resend_at_ms:
+            is_voting = self.candidacy is Candidacy.ELIGIBLE
+            longest = self.options.max_interval_ms
+            if not is_voting:
+                longest = min(longest, self.options.max_asking_interval_ms)
+            self._interval_ms = min(2 * self._interval_ms, longest)
+            self._resend_at_ms = now_ms + self._interval_ms
+            self._tell_all()
+
+    def receive(self, sender: ServerId, notification: Notification, now_ms: int) -> None:
+        """Take what another server said; whatever it is, no error is raised."""
+        self._now_ms = now_ms
+        if notification.state not in PeerState.__members__.values():
+            self._note("vote-of-unknown-state", sender, notification)
+            return
+        if sender == self.my_id:
+            self._note("vote-of-my-own-id", sender, notification)
+            return
+        if self.election_epoch == 0:
+            self._note("vote-before-first-look", sender, notification)
+            return
+        is_first = sender not in self._heard
+        self._heard.add(sender)
+        if self._learns_members(sender, notification):
+            # Not counted: by the newer membership it may be worth something else. The sender is
+            # heard again in the round that the caller's `reconfigure` begins.
+            return
+        ballot = Ballot.of(notification)
+        if self._is_helped(ballot, is_voter=sender in self._quorums.voters):
+            self._tell(sender)
+        if self.state is not PeerState.LOOKING or sender not in self._quorums.voters:
+            return
+        self._weigh_freshness(sender, ballot, is_first)
+        if ballot.vote.leader not in self._quorums.voters:
+            self._note("vote-for-no-voter", sender, notification)
+        elif ballot.state is PeerState.LOOKING:
+            self._count_looking(sender, ballot)
+        elif ballot.state is not PeerState.OBSERVING:
+            self._count_settled(sender, ballot)
+
+    def _is_helped(self, ballot: Ballot, *, is_voter: bool) -> bool:
+        """Whether the sender of this should be told at once what we say.
+
+        An answer is never answered, or two servers would go on for ever: a settled server is not
+        told anything, and of two that look only the one of the lower round is (or, of the same
+        round, one that only asks by one that votes).
+        """
+        if ballot.state is not PeerState.LOOKING:
+            return False
+        if self.state is not PeerState.LOOKING:
+            return True
+        if self.candidacy is Candidacy.BARRED:
+            return False
+        is_asking = not is_voter and ballot.vote == NO_VOTE
+        return ballot.election_epoch < self.election_epoch + is_asking
+
+    def _begin_round(self) -> None:
+        candidacy, vote = self._wish
+        if self.my_id not in self._quorums.current.voters:
+            candidacy = Candidacy.BARRED
+        self.candidacy = candidacy
+        self.result = None
+        self.election_epoch += 1
+        self._round.clear()
+        self._finalize_at_ms = None
+        self._interval_ms = self.options.min_interval_ms
+        self._resend_at_ms = self._now_ms + self._interval_ms
+        self._propose(NO_VOTE if candidacy is Candidacy.BARRED else vote)
+        self._decide()
+
+    def _propose(self, vote: Vote) -> None:
+        """Vote for this from now on, and tell all voters."""
+        self._vote = vote
+        if self._finalize_at_ms is not None:
+            self.notes.append(note("finalizing-interrupted", leader=vote.leader))
+            self._finalize_at_ms = None
+        if self.candidacy is Candidacy.ELIGIBLE:
+            self._round[self.my_id] = self._my_ballot()
+        self._tell_all()
+
+    def _count_looking(self, sender: ServerId, ballot: Ballot) -> None:
+        if ballot.vote.zxid == NO_ZXID:
+            self.notes.append(note("vote-without-history", sender=sender))
+            return
+        if self.candidacy is not Candidacy.ELIGIBLE:
+            return
+        if ballot.election_epoch < self.election_epoch:
+            self.notes.append(
+                note("vote-of-old-round", sender=sender, election_epoch=ballot.election_epoch)
+            )
+            return
+        if ballot.election_epoch > self.election_epoch:
+            self.notes.append(note("round-joined", election_epoch=ballot.election_epoch))
+            self.election_epoch = ballot.election_epoch
+            self._round.clear()
+            mine = self._wish[1]
+            self._propose(ballot.vote if is_better(ballot.vote, mine, self._quorums) else mine)
+        elif is_better(ballot.vote, self._vote, self._quorums):
+            self._propose(ballot.vote)
+        self._round[sender] = ballot
+        self._decide()
+
+    def _decide(self) -> None:
+        """Have a result if every voter has said the same; wait for the others if a quorum has."""
+        if not self._has_quorum():
+            return
+        if self._quorums.voters <= set(supporters(self._round, self._my_ballot())):
+            # Nobody is left who could come with a better vote.
+            self._finish(self._vote, self.election_epoch)
+        elif self._finalize_at_ms is None:
+            self._finalize_at_ms = self._now_ms + self.options.finalize_wait_ms
+
+    def _count_settled(self, sender: ServerId, ballot: Ballot) -> None:
+        leader = ballot.vote.leader
+        if self.candidacy is not Candidacy.ELIGIBLE and leader == self.my_id:
+            self.notes.append(note("told-to-lead-while-barred", sender=sender))
+            return
+        if self.candidacy is Candidacy.ELIGIBLE and ballot.election_epoch == self.election_epoch:
+            # Of one round: here our own vote counts too.
+            self._round[sender] = ballot
+            if self._is_led(self._round, ballot):
+                self._finish(ballot.vote, ballot.election_epoch)
+                return
+        self._settled[sender] = ballot
+        if self._is_led(self._settled, ballot):
+            self.election_epoch = ballot.election_epoch
+            self._finish(ballot.vote, ballot.election_epoch)
+
+    def _is_led(self, ballots: Mapping[ServerId, Ballot], wanted: Ballot) -> bool:
+        """Whether a quorum follows this leader, and the leader says itself that it leads."""
+        if not self._quorums.is_quorum(supporters(ballots, wanted)):
+            return False
+        leader = wanted.vote.leader
+        if leader == self.my_id:
+            return wanted.election_epoch == self.election_epoch
+        word = ballots.get(leader)
+        return word is not None and word.state is PeerState.LEADING
+
+    def _has_quorum(self) -> bool:
+        return self.candidacy is Candidacy.ELIGIBLE and self._quorums.is_quorum(
+            supporters(self._round, self._my_ballot())
+        )
+
+    def _my_ballot(self) -> Ballot:
+        return Ballot(self._vote, self.election_epoch, PeerState.LOOKING, NOTIFICATION_VERSION)
+
+    def _finish(self, vote: Vote, election_epoch: int) -> None:
+        if self.candidacy is not Candidacy.ELIGIBLE:
+            self.state = PeerState.OBSERVING
+        elif vote.leader == self.my_id:
+            self.state = PeerState.LEADING
+        else:
+            self.state = PeerState.FOLLOWING
+        self._vote = vote
+        self._finalize_at_ms = None
+        self.result = Elected(vote.leader, self.state, vote.zxid, vote.peer_epoch, election_epoch)
+
+    def _weigh_freshness(self, sender: ServerId, ballot: Ballot, is_first: bool) -> None:
+        """Remember whether the sender looks and has no history, see the top of this module.
+
+        A vote of a server that looks is at least as good as that server itself: a vote for one
+        without history comes from one without history.
+        """
+        zxid, epoch = ballot.vote.zxid, ballot.vote.peer_epoch
+        is_fresh = (
+            ballot.state is PeerState.LOOKING
+            and ballot.vote.leader in self._quorums.voters
+            and zxid in (NO_ZXID, 0)
+            and epoch in (-1, 0)
+        )
+        if not is_fresh:
+            self._fresh.discard(sender)
+        elif not is_first:
+            self._fresh.add(sender)
+
+    def _learns_members(self, sender: ServerId, notification: Notification) -> bool:
+        """Note a newer membership; whether it has other members than ours, told the first time."""
+        text = notification.config
+        if not text or text == self._config_text or self.state is not PeerState.LOOKING:
+            return False
+        try:
+            config = parse_membership(text)
+        except MalformedRecord as error:
+            self.notes.append(note("vote-with-malformed-config", sender=sender, reason=error))
+            return False
+        if config.version <= self._newest_config:
+            return False
+        self._newest_config = config.version
+        self.learned_config = config
+        version = format_zxid(config.version)
+        self.notes.append(note("config-learned", sender=sender, version=version))
+        return not config.has_same_members(self._quorums.current)
+
+    def _tell_all(self) -> None:
+        for peer in sorted(self._quorums.voters - {self.my_id}):
+            self._tell(peer)
+
+    def _tell(self, peer: ServerId) -> None:
+        vote = self._vote
+        notification = Notification(
+            self.state,
+            vote.leader,
+            vote.zxid,
+            self.election_epoch,
+            vote.peer_epoch,
+            NOTIFICATION_VERSION,
+            self._config_text,
+        )
+        self.outbox.append((peer, notification))
+
+    def _note(self, name: str, sender: ServerId, notification: Notification) -> None:
+        fields = {"state": notification.state, "leader": notification.leader}
+        self.notes.append(note(name, sender=sender, **fields))
+
+
+def _same_electorate(before: Quorums, after: Quorums) -> bool:
+    """Whether the same servers vote with the same weight; addresses and versions do not matter."""
+    pairs = [(before.current, after.current), (before.next, after.next)]
+    return all(
+        (old is None) == (new is None)
+        and (
+            old is None
+            or new is None
+            or (old.voters, old.groups, old.weights) == (new.voters, new.groups, new.weights)
+        )
+        for old, new in pairs
+    )

@@ -1,0 +1,442 @@
+"""A learner under one leader: promise, catch-up, then what the leader proposes; without I/O.
+
+    DIALLING     the connection is being made
+    GREETED      it has introduced itself
+    PROMISING    the leader's epoch is being made durable; promised once it is
+    SYNCING      the leader sends what is missing: records, a cut and records, or a tree
+    FINISHING    NEWLEADER came: all of it becomes durable, then the epoch, then it is acknowledged
+    ACKED        waits for the leader to be established
+    ACTIVE       serves; logs what is proposed, acknowledges what is durable
+
+Nothing is vouched for before it is durable (R7, R8): the epoch before ACKEPOCH, the history and
+then the epoch before the ACK of NEWLEADER, a record before its ACK.  A record is applied when it is
+both committed and durable here.
+
+While the disk carries out an order, packets wait: each of them relies on what came before it.
+
+A server whose data are not whole learns without a voice: it introduces itself as an observer and
+says that it has no history, so that no leader of any kind counts it, and is sent a tree (R8).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol
+
+from keepfast.quorum.chains import Chain
+from keepfast.quorum.effects import DiskOrder, InstallTree, StoreEpochs, TruncateLog
+from keepfast.quorum.hello import (
+    EpochAck,
+    LearnerHello,
+    decode_leader_hello,
+    encode_epoch_ack,
+    encode_learner_hello,
+)
+from keepfast.quorum.links import encode_ack, encode_packet
+from keepfast.quorum.membership import Membership, parse_membership
+from keepfast.quorum.options import QuorumOptions
+from keepfast.wire import (
+    PacketType,
+    PeerProtocolError,
+    QuorumPacket,
+    ServerId,
+    Zxid,
+    counter_of,
+    epoch_of,
+    follows_in_epoch,
+    format_zxid,
+    invariant,
+    make_zxid,
+)
+
+_LEADER_SIZE: Final = 8
+
+
+class LearnerFacts(NamedTuple):
+    """What a server brings to its leader."""
+
+    server_id: ServerId
+    accepted_epoch: int
+    current_epoch: int
+    chain: Chain
+    ensemble: str | None
+    config_version: Zxid
+    # It votes: its data are whole and it is a participant.
+    has_voice: bool
+    # Its data count; an observer's may, those of a damaged server do not.
+    is_whole: bool
+
+
+class LearnerHost(Protocol):
+    """Whoever a learner belongs to."""
+
+    def order(self, order: DiskOrder) -> None:
+        """Have the disk carry out an order; `on_order_done` or `on_order_failed` follows."""
+
+    def append(self, zxid: Zxid, entry: bytes) -> None:
+        """Have a record stored; `on_durable` follows."""
+
+    def apply(self, zxid: Zxid, entry: bytes) -> None:
+        """Apply a txn that is committed and durable."""
+
+    def replace_tree(self, tree: Any) -> None:
+        """The tree was cut back or replaced."""
+
+    def on_membership(self, membership: Membership, is_agreed: bool) -> None:
+        """The leader told a configuration; not agreed on, it is only the last one seen."""
+
+    def on_active(self, epoch: int) -> None:
+        """The leader is established and we are up to date."""
+
+    def on_following_failed(self, reason: str) -> None:
+        """It is over with this leader; the learner must not be used any more."""
+
+    def on_unfit(self, reason: str) -> None:
+        """It is over with this leader, and our history cannot be mended: only a tree helps."""
+
+
+class Stage(Enum):
+    """See the module."""
+
+    DIALLING = "dialling"
+    GREETED = "greeted"
+    PROMISING = "promising"
+    PROMISED = "promised"
+    SYNCING = "syncing"
+    FINISHING = "finishing"
+    ACKED = "acked"
+    ACTIVE = "active"
+
+
+class Learner:
+    """See the module."""
+
+    def __init__(
+        self,
+        facts: LearnerFacts,
+        options: QuorumOptions,
+        host: LearnerHost,
+        send: Callable[[bytes], None],
+        now_ms: int,
+    ) -> None:
+        self.facts = facts
+        self.stage = Stage.DIALLING
+        self.epoch = -1
+        self.ensemble = facts.ensemble
+        # Whether the leader is one of ours: then its trees are exact.
+        self.is_leader_keepfast = False
+        # Whether the last tree may hold effects of txns that are still to come.
+        self.is_tree_fuzzy = False
+        self._options = options
+        self._host = host
+        self._send = send
+        self._heard_ms = now_ms
+        self._held: deque[QuorumPacket] = deque()
+        self._ordered: DiskOrder | None = None
+        # Received and not applied, in order; and how far each of these has come.
+        self._pending: deque[tuple[Zxid, bytes]] = deque()
+        self._unacked: deque[Zxid] = deque()
+        self.last_received = self.durable = self.applied = facts.chain.head
+        self.committed = Zxid(-1)
+        self._serve_from = Zxid(-1)
+        self.is_serving = False
+        self._is_ending = False
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def on_connected(self, now_ms: int) -> None:
+        """The connection is there: introduce ourselves."""
+        self._heard_ms = now_ms
+        self.stage = Stage.GREETED
+        facts = self.facts
+        hello = LearnerHello(
+            facts.server_id,
+            facts.has_voice,
+            facts.accepted_epoch,
+            facts.config_version,
+            facts.ensemble or "",
+        )
+        self._send(encode_packet(encode_learner_hello(hello)))
+
+    def on_packet(self, packet: QuorumPacket, now_ms: int) -> None:
+        """A packet of the leader; raises PeerProtocolError or MalformedRecord: leave it."""
+        self._heard_ms = now_ms
+        if self._ordered is not None:
+            self._held.append(packet)
+        else:
+            self._handle(packet)
+
+    def on_tree(self, tree: Any, is_exact: bool, now_ms: int) -> None:
+        """The tree behind a SNAP was received in full."""
+        self._heard_ms = now_ms
+        invariant(self.stage is Stage.SYNCING, "a tree comes behind SNAP alone")
+        self.is_tree_fuzzy = not is_exact
+        self._order(InstallTree(tree, is_exact, self.epoch))
+
+    def on_receiving(self, now_ms: int) -> None:
+        """More of a tree has come."""
+        self._heard_ms = now_ms
+
+    def on_order_done(self, order: DiskOrder, tree: Any) -> None:
+        """The disk has carried out the order that packets wait for."""
+        invariant(order is self._ordered, "orders are done one at a time")
+        self._ordered = None
+        if isinstance(order, StoreEpochs):
+            if self.stage is Stage.PROMISING:
+                self._promise()
+            else:
+                self._acknowledge_epoch()
+        else:
+            self._restart_at(tree)
+        while self._held and self._is_free():
+            self._handle(self._held.popleft())
+
+    def _is_free(self) -> bool:
+        """Whether packets are handled: no order is under way, and it is not over."""
+        return self._ordered is None and not self._is_ending
+
+    def on_order_failed(self, order: DiskOrder, reason: str) -> None:
+        """The disk could not do it, and left everything as it was."""
+        self._is_ending = True
+        if isinstance(order, TruncateLog):
+            self._host.on_unfit(reason)
+        else:
+            self._host.on_following_failed(reason)
+
+    def on_durable(self, zxid: Zxid) -> None:
+        """Our log holds everything up to `zxid`."""
+        self.durable = zxid
+        if self.stage in (Stage.ACKED, Stage.ACTIVE):
+            self._acknowledge()
+        self._apply()
+        if self.stage is Stage.FINISHING:
+            self._finish()
+
+    def on_closed(self) -> None:
+        """It is over with this leader."""
+        self._is_ending = True
+
+    def left_over(self) -> list[bytes]:
+        """The records that were stored and not applied, in order."""
+        return [entry for _, entry in self._pending]
+
+    def tick(self, now_ms: int) -> None:
+        """Give up a leader that is silent."""
+        options = self._options
+        is_current = self.stage in (Stage.ACKED, Stage.ACTIVE)
+        patience = options.sync_ms if is_current else options.init_ms
+        if self._ordered is None and now_ms - self._heard_ms > patience:
+            self._is_ending = True
+            self._host.on_following_failed("the leader is silent")
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def _handle(self, packet: QuorumPacket) -> None:
+        handler = _HANDLERS.get(packet.type)
+        if handler is None:
+            raise PeerProtocolError(f"a leader sent a packet of type {packet.type}")
+        handler(self, packet)
+
+    def _on_leader_info(self, packet: QuorumPacket) -> None:
+        if self.stage is not Stage.GREETED:
+            raise PeerProtocolError("LEADERINFO out of turn")
+        hello = decode_leader_hello(packet)
+        self.is_leader_keepfast = hello.ensemble is not None
+        facts = self.facts
+        if hello.ensemble and facts.ensemble and hello.ensemble != facts.ensemble:
+            raise PeerProtocolError(
+                f"the leader is of ensemble {hello.ensemble}, our data of {facts.ensemble}"
+            )
+        self.epoch = hello.epoch
+        self.ensemble = hello.ensemble or facts.ensemble
+        self.stage = Stage.PROMISING
+        if hello.epoch > facts.accepted_epoch and facts.is_whole:
+            self._order(StoreEpochs(hello.epoch, facts.current_epoch, facts.ensemble))
+        elif hello.epoch == facts.accepted_epoch or not facts.has_voice:
+            # Without a history there is nothing yet that a promise could be stored with: the tree
+            # and the promise become durable together.
+            self._promise()
+        else:
+            raise PeerProtocolError(
+                f"the leader's epoch {hello.epoch} is below {facts.accepted_epoch}, "
+                "which we promised"
+            )
+
+    def _promise(self) -> None:
+        """Tell the leader that its epoch is promised, and what we have."""
+        facts = self.facts
+        self.stage = Stage.PROMISED
+        is_new = self.epoch > facts.accepted_epoch
+        ack = EpochAck(
+            facts.current_epoch if is_new and facts.is_whole else -1,
+            facts.chain.head if facts.is_whole else Zxid(-1),
+            facts.chain if facts.is_whole else None,
+        )
+        self._send(encode_packet(encode_epoch_ack(ack)))
+
+    def _on_diff(self, packet: QuorumPacket) -> None:
+        self._begin_sync()
+        self.committed = packet.zxid
+        # What we have beyond that was proposed to us before and is not agreed on: not to be served.
+        self._serve_from = self.facts.chain.head
+
+    def _on_trunc(self, packet: QuorumPacket) -> None:
+        self._begin_sync()
+        if not self.facts.chain.holds(packet.zxid):
+            # A cut anywhere else would keep what was never agreed on, or lose what was (R5).
+            self._is_ending = True
+            self._host.on_unfit(f"{format_zxid(packet.zxid)} is not in our history")
+            return
+        self._order(TruncateLog(packet.zxid))
+
+    def _on_snap(self, _packet: QuorumPacket) -> None:
+        self._begin_sync()
+
+    def _begin_sync(self) -> None:
+        if self.stage is not Stage.PROMISED:
+            raise PeerProtocolError("the leader began to send its history out of turn")
+        self.stage = Stage.SYNCING
+
+    def _restart_at(self, tree: Any) -> None:
+        self._host.replace_tree(tree)
+        self.last_received = self.durable = self.applied = tree.last_zxid
+        self._serve_from = self.committed = Zxid(-1)
+
+    def _on_proposal(self, packet: QuorumPacket) -> None:
+        self._take(packet.zxid, packet.data)
+
+    def _on_inform(self, packet: QuorumPacket) -> None:
+        self._take(packet.zxid, packet.data)
+        self._commit(packet.zxid)
+
+    def _on_inform_and_activate(self, packet: QuorumPacket) -> None:
+        self._take(packet.zxid, (packet.data or b"")[_LEADER_SIZE:])
+        self._commit(packet.zxid)
+
+    def _take(self, zxid: Zxid, entry: bytes | None) -> None:
+        """Store a record that directly follows the last one (R9)."""
+        if self.stage.value in _EARLY:
+            raise PeerProtocolError("a record came out of turn")
+        last = self.last_received
+        if zxid <= last and self.stage is Stage.SYNCING:
+            return  # the leader's walk may begin a little earlier
+        is_next = follows_in_epoch(zxid, last)
+        if not is_next and not (epoch_of(zxid) > epoch_of(last) and counter_of(zxid) == 1):
+            raise PeerProtocolError(f"{format_zxid(zxid)} does not follow {format_zxid(last)}")
+        if entry is None:
+            raise PeerProtocolError(f"{format_zxid(zxid)} without a txn")
+        if self.stage is not Stage.SYNCING and epoch_of(zxid) > self.epoch:
+            raise PeerProtocolError(f"{format_zxid(zxid)} is beyond epoch {self.epoch}")
+        self.last_received = zxid
+        self._pending.append((zxid, entry))
+        self._unacked.append(zxid)
+        self._host.append(zxid, entry)
+
+    def _on_commit(self, packet: QuorumPacket) -> None:
+        self._commit(packet.zxid)
+
+    def _commit(self, zxid: Zxid) -> None:
+        if zxid > self.last_received:
+            raise PeerProtocolError(f"{format_zxid(zxid)} is committed and was never proposed")
+        self.committed = max(self.committed, zxid)
+        self._apply()
+
+    def _apply(self) -> None:
+        """Apply what is both committed and durable here."""
+        point = min(self.committed, self.durable)
+        pending, host = self._pending, self._host
+        while pending and pending[0][0] <= point and not self._is_ending:
+            zxid, entry = pending.popleft()
+            host.apply(zxid, entry)
+            self.applied = zxid
+        if self.stage is Stage.ACTIVE and not self.is_serving and self._is_up_to_date():
+            self.is_serving = True
+            self._host.on_active(self.epoch)
+
+    def _is_up_to_date(self) -> bool:
+        """Whether what is applied is agreed on, and all that was agreed on before UPTODATE."""
+        return self.committed >= self._serve_from and self.applied >= self.sync_point()
+
+    def sync_point(self) -> Zxid:
+        """The last txn that is known to be committed and is, or will be, applied here."""
+        last = self.applied
+        for zxid, _ in self._pending:
+            if zxid > self.committed:
+                break
+            last = zxid
+        return last
+
+    def _on_new_leader(self, packet: QuorumPacket) -> None:
+        if self.stage is not Stage.SYNCING or packet.zxid != make_zxid(self.epoch, 0):
+            raise PeerProtocolError(f"NEWLEADER {format_zxid(packet.zxid)} out of turn")
+        if packet.data:
+            self._host.on_membership(parse_membership(packet.data), is_agreed=False)
+        self.stage = Stage.FINISHING
+        # What was committed before needs no acknowledgement of its own.
+        while self._unacked and self._unacked[0] <= self.committed:
+            self._unacked.popleft()
+        self._finish()
+
+    def _finish(self) -> None:
+        """History durable, then the epoch, then the acknowledgement (R8)."""
+        if self.durable >= self.last_received and self._ordered is None:
+            accepted = max(self.epoch, self.facts.accepted_epoch)
+            self._order(StoreEpochs(accepted, self.epoch, self.ensemble))
+
+    def _acknowledge_epoch(self) -> None:
+        self.stage = Stage.ACKED
+        self._send(encode_ack(make_zxid(self.epoch, 0)))
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """Acknowledge the records that are durable, one by one."""
+        unacked, durable = self._unacked, self.durable
+        if not self.facts.has_voice:
+            unacked.clear()
+            return
+        acks = []
+        while unacked and unacked[0] <= durable:
+            acks.append(encode_ack(unacked.popleft()))
+        if acks:
+            self._send(b"".join(acks))
+
+    def _on_up_to_date(self, _packet: QuorumPacket) -> None:
+        if self.stage is not Stage.ACKED:
+            raise PeerProtocolError("UPTODATE out of turn")
+        self.stage = Stage.ACTIVE
+        self._send(encode_ack(make_zxid(self.epoch, 0)))
+        self._apply()
+
+    def _on_commit_and_activate(self, packet: QuorumPacket) -> None:
+        self._commit(packet.zxid)
+
+    def _ignore(self, _packet: QuorumPacket) -> None:
+        """The host looks at it."""
+
+    def _order(self, order: DiskOrder) -> None:
+        self._ordered = order
+        self._host.order(order)
+
+
+# No record may come in these.
+_EARLY: Final = frozenset(
+    stage.value for stage in (Stage.DIALLING, Stage.GREETED, Stage.PROMISING, Stage.PROMISED)
+)
+_HANDLERS: Final[dict[int, Callable[[Learner, QuorumPacket], None]]] = {
+    PacketType.LEADERINFO.value: Learner._on_leader_info,
+    PacketType.DIFF.value: Learner._on_diff,
+    PacketType.TRUNC.value: Learner._on_trunc,
+    PacketType.SNAP.value: Learner._on_snap,
+    PacketType.PROPOSAL.value: Learner._on_proposal,
+    PacketType.COMMIT.value: Learner._on_commit,
+    PacketType.INFORM.value: Learner._on_inform,
+    PacketType.NEWLEADER.value: Learner._on_new_leader,
+    PacketType.UPTODATE.value: Learner._on_up_to_date,
+    PacketType.COMMITANDACTIVATE.value: Learner._on_commit_and_activate,
+    PacketType.INFORMANDACTIVATE.value: Learner._on_inform_and_activate,
+    PacketType.PING.value: Learner._ignore,
+    PacketType.SYNC.value: Learner._ignore,
+    PacketType.REVALIDATE.value: Learner._ignore,
+}

@@ -1,0 +1,82 @@
+"""A connection between a learner and its leader, as both machines see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from keepfast.wire import (
+    PacketParser,
+    PacketType,
+    QuorumPacket,
+    Zxid,
+    codec_of,
+    encode_int,
+    encode_long,
+)
+
+# Longest packet: a proposal carries a client's request, maybe a large multi.
+MAX_PACKET_BYTES: Final = 128 << 20
+
+_NOTHING: Final = b"\xff\xff\xff\xff\xff\xff\xff\xff"
+_NO_IDS: Final = b"\xff\xff\xff\xff"
+_COMMIT: Final = encode_int(PacketType.COMMIT.value)
+_ACK: Final = encode_int(PacketType.ACK.value)
+_PROPOSAL: Final = encode_int(PacketType.PROPOSAL.value)
+_INFORM: Final = encode_int(PacketType.INFORM.value)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStream:
+    """Records of the log behind a zxid up to another, each as PROPOSAL and COMMIT."""
+
+    behind: Zxid
+    up_to: Zxid
+
+
+@dataclass(frozen=True, slots=True)
+class TreeStream:
+    """A tree of this server's history, as SNAP, and the records behind it as in RecordStream."""
+
+    up_to: Zxid
+
+
+class Link:
+    """One connection. The driver makes it, fills the machine with its bytes and empties `out`."""
+
+    __slots__ = ("is_open", "number", "out", "parser")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_open = True
+        self.parser = PacketParser(MAX_PACKET_BYTES)
+        # What is to be sent, in order; a stream is read from the disk when its turn comes.
+        self.out: list[bytes | RecordStream | TreeStream] = []
+
+    def __repr__(self) -> str:
+        return f"Link({self.number})"
+
+
+def encode_packet(packet: QuorumPacket) -> bytes:
+    """The bytes of a packet."""
+    return codec_of(QuorumPacket).encode(packet)
+
+
+def encode_commit(zxid: Zxid) -> bytes:
+    """A COMMIT; there is one for each txn, so it is put together by hand."""
+    return _COMMIT + encode_long(zxid) + _NOTHING
+
+
+def encode_ack(zxid: Zxid) -> bytes:
+    """An ACK."""
+    return _ACK + encode_long(zxid) + _NOTHING
+
+
+def encode_proposal(zxid: Zxid, entry: bytes) -> bytes:
+    """A PROPOSAL of a log entry."""
+    return b"".join((_PROPOSAL, encode_long(zxid), encode_int(len(entry)), entry, _NO_IDS))
+
+
+def encode_inform(zxid: Zxid, entry: bytes) -> bytes:
+    """An INFORM of a log entry."""
+    return b"".join((_INFORM, encode_long(zxid), encode_int(len(entry)), entry, _NO_IDS))

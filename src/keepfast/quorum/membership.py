@@ -1,0 +1,387 @@
+"""Who belongs to the ensemble, who votes, and which sets of servers are a quorum.
+
+A membership is what the config text of /zookeeper/config, of NEWLEADER and of election
+notifications says, byte for byte as Apache writes it:
+
+    server.1=127.0.0.1:2888:3888:participant;0.0.0.0:2181
+    server.2=127.0.0.1:2889:3889:observer
+    group.1=1:2                             only where groups are in use
+    weight.1=1
+    version=100000000                       hexadecimal, no line end behind it
+
+    server.N = address [ "|" address ]... ":" role [ ";" client [ ";" secure client ] ]
+    address  = host ":" quorum port ":" election port
+
+Lines are ordered by id. (Apache orders them by hash, which is the same for the ids that people use;
+the order of others depends on how its hash map grew.)
+
+Majority: more than half of the voters. With groups: more than half of the weight in more than half
+of the groups, groups of no weight left out. Observers never count.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from keepfast.wire import (
+    ErrorCode,
+    KeeperError,
+    MalformedRecord,
+    ServerId,
+    Zxid,
+    decode_text,
+    invariant,
+)
+
+# The version of a membership that comes from files and was never agreed on.
+NEVER_AGREED: Final = Zxid(0)
+
+_ANY: Final = "0.0.0.0"
+_SERVER: Final = "server."
+_GROUP: Final = "group"
+_WEIGHT: Final = "weight"
+_VERSION: Final = "version"
+_MAX_PORT: Final = 0xFFFF
+_MAX_ID: Final = (1 << 63) - 1
+_PARTS_OF_ADDRESS: Final = (3, 4)
+_MOST_PARTS_OF_LINE: Final = 3
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}\Z")
+_PORT: Final = re.compile(r"[0-9]{1,10}\Z")
+_HEXADECIMAL: Final = re.compile(r"[0-9a-fA-F]{1,16}\Z")
+# As Java's properties: the first of these that follows a key ends it.
+_LINE: Final = re.compile(r"([^=:\s]+)\s*[=:\s]\s*(.*)\Z")
+
+
+class MemberRole(Enum):
+    """Whether a member votes; the values are those of the config text."""
+
+    PARTICIPANT = "participant"
+    OBSERVER = "observer"
+
+
+class Address(NamedTuple):
+    """A host, by name or number and without brackets, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class MemberSpec(NamedTuple):
+    """One member: where it takes learners and votes, and what it may do.
+
+    `quorum` and `election` are of the same length, one entry for each network that the member is
+    on. `client` None: the member's own file says where its clients connect.
+    """
+
+    server_id: ServerId
+    quorum: tuple[Address, ...]
+    election: tuple[Address, ...]
+    role: MemberRole = MemberRole.PARTICIPANT
+    client: Address | None = None
+    secure_client: Address | None = None
+
+    def text(self) -> str:
+        """The line of the config text behind `server.N=`."""
+        pairs = sorted(zip(self.quorum, self.election, strict=True))
+        addresses = "|".join(f"{quorum}:{election.port}" for quorum, election in pairs)
+        client = "" if self.client is None else f";{self.client}"
+        if self.secure_client is not None:
+            client = f"{client or ';'};{self.secure_client}"
+        return f"{addresses}:{self.role.value}{client}"
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The members as of a version, which is the zxid of the change that made it.
+
+    Version 0: as the files of the servers say, never agreed on. `groups` and `weights` are empty
+    where a majority decides. Two memberships are equal if all they say is.
+    """
+
+    members: tuple[MemberSpec, ...]
+    version: Zxid = NEVER_AGREED
+    groups: tuple[tuple[int, tuple[ServerId, ...]], ...] = ()
+    weights: tuple[tuple[ServerId, int], ...] = ()
+    voters: frozenset[ServerId] = field(init=False, compare=False, repr=False)
+    observers: frozenset[ServerId] = field(init=False, compare=False, repr=False)
+    _by_id: dict[ServerId, MemberSpec] = field(init=False, compare=False, repr=False)
+    _weight: dict[ServerId, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        members = tuple(sorted(self.members))
+        by_id = {member.server_id: member for member in members}
+        invariant(len(by_id) == len(members), "two members have the same id")
+        _set = object.__setattr__
+        _set(self, "members", members)
+        _set(self, "groups", tuple(sorted((group, tuple(ids)) for group, ids in self.groups)))
+        _set(self, "weights", tuple(sorted(self.weights)))
+        _set(self, "voters", frozenset(_ids(members, MemberRole.PARTICIPANT)))
+        _set(self, "observers", frozenset(_ids(members, MemberRole.OBSERVER)))
+        _set(self, "_by_id", by_id)
+        _set(self, "_weight", dict(self.weights))
+
+    def find(self, server_id: ServerId) -> MemberSpec | None:
+        """The member of that id, if there is one."""
+        return self._by_id.get(server_id)
+
+    def weight(self, server_id: ServerId) -> int:
+        """What this server's vote counts: 0 for one that is no voter."""
+        return self._weight.get(server_id, 1) if server_id in self.voters else 0
+
+    @property
+    def is_hierarchical(self) -> bool:
+        return bool(self.groups)
+
+    def is_quorum(self, ids: Collection[ServerId]) -> bool:
+        """Whether these servers may decide; whoever is no voter among them does not count."""
+        voters = self.voters.intersection(ids)
+        if not self.groups:
+            return len(voters) > len(self.voters) // 2
+        weighty = agreed = 0
+        for _, group in self.groups:
+            total = sum(map(self.weight, group))
+            weighty += total > 0
+            agreed += 2 * sum(self.weight(id) for id in voters.intersection(group)) > total
+        return 2 * agreed > weighty
+
+    def has_same_members(self, other: Membership) -> bool:
+        """Whether they differ in their versions at most."""
+        return self == replace(other, version=self.version)
+
+    def with_version(self, version: Zxid) -> Membership:
+        """The same members, as of another version."""
+        return replace(self, version=version)
+
+    def text(self) -> bytes:
+        """The config text."""
+        return "\n".join([*self._lines(), f"{_VERSION}={self.version:x}"]).encode()
+
+    def _lines(self) -> Iterator[str]:
+        for member in self.members:
+            yield f"{_SERVER}{member.server_id}={member.text()}"
+        for group, ids in self.groups:
+            yield f"{_GROUP}.{group}={':'.join(map(str, sorted(ids)))}"
+        if self.groups:
+            for server_id in sorted(self.voters | self._weight.keys()):
+                yield f"{_WEIGHT}.{server_id}={self._weight.get(server_id, 1)}"
+
+    def with_changes(
+        self,
+        joining: str | None,
+        leaving: str | None,
+        new_members: str | None,
+        *,
+        version: Zxid,
+        is_standalone_enabled: bool = True,
+    ) -> Membership:
+        """What a client's reconfig request makes of this membership; `version` is its zxid.
+
+        Raises KeeperError with the code that Apache answers. Whether a quorum of the result is
+        connected and in step is for the leader to check.
+        """
+        if new_members is not None:
+            changed = _replacement(new_members, is_standalone_enabled)
+        else:
+            changed = _incremented(self, joining, leaving)
+        least = 2 if is_standalone_enabled else 1
+        if len(changed.voters) < least:
+            raise KeeperError(
+                ErrorCode.BAD_ARGUMENTS, f"the new configuration has fewer than {least} voters"
+            )
+        return changed.with_version(version)
+
+
+def parse_membership(text: bytes) -> Membership:
+    """The membership that a config text describes; MalformedRecord if it describes none."""
+    try:
+        return _parse(decode_text(text))
+    except ValueError as error:
+        raise MalformedRecord(f"config text: {error}", 0) from None
+
+
+def parse_member(server_id: ServerId, text: str) -> MemberSpec:
+    """A member from the text behind `server.N=`; ValueError says what is wrong with it."""
+    parts = text.strip().rstrip(";").split(";")
+    if len(parts) > _MOST_PARTS_OF_LINE:
+        raise ValueError(f'"{text}" is not the line of a server')
+    quorum, election, roles = [], [], set()
+    for address in parts[0].split("|"):
+        fields = _split_address(address)
+        if len(fields) not in _PARTS_OF_ADDRESS or not fields[0]:
+            raise ValueError(f'"{text}" is not the line of a server')
+        quorum.append(Address(fields[0], _port(fields[1])))
+        election.append(Address(fields[0], _port(fields[2])))
+        if quorum[-1].port == election[-1].port:
+            raise ValueError(f'quorum port and election port are the same in "{text}"')
+        if len(fields) == max(_PARTS_OF_ADDRESS):
+            roles.add(MemberRole(fields[3].strip().lower()))
+    if len(roles) > 1:
+        raise ValueError(f'the addresses in "{text}" have different roles')
+    role = roles.pop() if roles else MemberRole.PARTICIPANT
+    client, secure = (_client(part) for part in [*parts[1:], "", ""][:2])
+    return MemberSpec(server_id, tuple(quorum), tuple(election), role, client, secure)
+
+
+def _ids(members: Iterable[MemberSpec], role: MemberRole) -> Iterator[ServerId]:
+    return (member.server_id for member in members if member.role is role)
+
+
+def _parse(text: str) -> Membership:
+    members: dict[ServerId, MemberSpec] = {}
+    groups: dict[int, tuple[ServerId, ...]] = {}
+    weights: dict[ServerId, int] = {}
+    version = 0
+    for key, value in _properties(text):
+        if key.startswith(_SERVER):
+            server_id = ServerId(_whole(key.removeprefix(_SERVER)))
+            members[server_id] = parse_member(server_id, value)
+        elif key.startswith(_GROUP):
+            groups[_whole(key.partition(".")[2])] = tuple(
+                ServerId(_whole(id)) for id in value.split(":")
+            )
+        elif key.startswith(_WEIGHT):
+            weights[ServerId(_whole(key.partition(".")[2]))] = _whole(value)
+        elif key == _VERSION:
+            if not _HEXADECIMAL.match(value):
+                raise ValueError(f'version "{value}" is not hexadecimal')
+            version = int(value, 16)
+        else:
+            raise ValueError(f'unknown key "{key}"')
+    membership = Membership(
+        tuple(members.values()), Zxid(version), tuple(groups.items()), tuple(weights.items())
+    )
+    if groups or weights:
+        _check_groups(membership)
+    return membership
+
+
+def _check_groups(membership: Membership) -> None:
+    grouped = [id for _, ids in membership.groups for id in ids]
+    if len(set(grouped)) < len(grouped):
+        raise ValueError("a server is in two groups")
+    lonely = membership.voters.difference(grouped)
+    if lonely:
+        raise ValueError(f"server {min(lonely)} is in no group")
+    if any(weight < 0 for _, weight in membership.weights):
+        raise ValueError("a weight is below 0")
+
+
+def _properties(text: str) -> Iterator[tuple[str, str]]:
+    """Keys and values, as Java reads a file of properties (but for its escapes)."""
+    for line in text.splitlines():
+        line = line.strip()
+        if line and line[0] not in "#!":
+            match = _LINE.match(line)
+            yield (match[1], match[2]) if match else (line, "")
+
+
+def _replacement(new_members: str, is_standalone_enabled: bool) -> Membership:
+    try:
+        changed = _parse(new_members.replace(",", "\n"))
+    except ValueError as error:
+        raise KeeperError(ErrorCode.BAD_ARGUMENTS, str(error)) from None
+    if changed.observers and len(changed.voters) < (2 if is_standalone_enabled else 1):
+        raise KeeperError(ErrorCode.MARSHALLING_ERROR, "observers without a quorum")
+    return changed
+
+
+def _incremented(current: Membership, joining: str | None, leaving: str | None) -> Membership:
+    if current.is_hierarchical:
+        raise KeeperError(ErrorCode.BAD_ARGUMENTS, "groups can only be replaced as a whole")
+    members = {member.server_id: member for member in current.members}
+    for leaver in _split(leaving, ","):
+        members.pop(_number(leaver), None)
+    for joiner in _split(joining, ","):
+        parts = _split(joiner, "=")
+        if len(parts) != 2:
+            raise KeeperError(ErrorCode.BAD_ARGUMENTS, f'"{joiner}" is not server.N=...')
+        server_id = _number(parts[0].rpartition(".")[2])
+        try:
+            member = parse_member(server_id, parts[1])
+        except ValueError as error:
+            raise KeeperError(ErrorCode.BAD_ARGUMENTS, str(error)) from None
+        if member.client is None:
+            raise KeeperError(ErrorCode.BAD_ARGUMENTS, f'"{joiner}" names no client port')
+        others = [other for other in members.values() if other.server_id != server_id]
+        _refuse_shared_address(member, others)
+        members[server_id] = member
+    return Membership(tuple(members.values()))
+
+
+def _refuse_shared_address(member: MemberSpec, others: Iterable[MemberSpec]) -> None:
+    mine = _distinctive(member)
+    for other in others:
+        if shared := mine & _distinctive(other):
+            raise KeeperError(
+                ErrorCode.BAD_ARGUMENTS,
+                f"server {other.server_id} has the address {min(shared)} already",
+            )
+
+
+def _distinctive(member: MemberSpec) -> set[Address]:
+    """Where a member listens; without wildcard and loopback addresses, which many may have."""
+    addresses = {*member.quorum, *member.election}
+    if member.client is not None:
+        addresses.add(member.client)
+    return {address for address in addresses if not _is_special(address.host)}
+
+
+def _is_special(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    return address.is_loopback or address.is_unspecified
+
+
+def _split(text: str | None, separator: str) -> list[str]:
+    return [part for part in map(str.strip, (text or "").split(separator)) if part]
+
+
+def _number(text: str) -> ServerId:
+    """An id in a client's request. Apache answers a wrong one as if the request were unreadable."""
+    if not _WHOLE.match(text):
+        raise KeeperError(ErrorCode.MARSHALLING_ERROR, f'"{text}" is not a server\'s id')
+    return ServerId(int(text))
+
+
+def _whole(text: str) -> int:
+    if not _WHOLE.match(text) or abs(int(text)) > _MAX_ID:
+        raise ValueError(f'"{text}" is not a whole number')
+    return int(text)
+
+
+def _split_address(text: str) -> list[str]:
+    """Host without brackets, and what follows, by colons."""
+    text = text.strip()
+    if not text.startswith("["):
+        return [part.strip() for part in text.split(":")]
+    host, bracket, rest = text[1:].partition("]")
+    if not bracket or not rest.startswith(":"):
+        raise ValueError(f'"{text}" is not an address')
+    return [host, *rest[1:].split(":")]
+
+
+def _client(text: str) -> Address | None:
+    if not text.strip():
+        return None
+    fields = _split_address(text)
+    if len(fields) == 1:
+        return Address(_ANY, _port(fields[0]))
+    if len(fields) == len(Address._fields):
+        return Address(fields[0], _port(fields[1]))
+    raise ValueError(f'"{text}" is not host:port or a port')
+
+
+def _port(text: str) -> int:
+    if not _PORT.match(text.strip()) or int(text) > _MAX_PORT:
+        raise ValueError(f'"{text}" is not a port')
+    return int(text)

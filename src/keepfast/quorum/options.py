@@ -1,0 +1,35 @@
+"""How patient servers are with each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from keepfast.quorum.election import ElectionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumOptions:
+    """Times of an ensemble; as in Apache, most are counted in ticks."""
+
+    tick_ms: int = 3000
+    # Ticks until a learner has to have caught up. Low: large trees never get through. High: a
+    # leader that nobody can follow is waited for.
+    init_limit: int = 10
+    # Ticks after which a silent peer is given up. Low: a pause ends a term. High: late after one.
+    sync_limit: int = 5
+    # Log that a learner is sent at most, as a part of the size of a tree. 0 or less: no limit.
+    snapshot_size_factor: float = 0.33
+    # How often, and how far apart, a learner knocks at a leader that is not there yet.
+    dial_attempts: int = 20
+    dial_interval_ms: int = 100
+    election: ElectionOptions = field(default_factory=ElectionOptions)
+
+    @property
+    def init_ms(self) -> int:
+        """Until a learner has to have caught up."""
+        return self.init_limit * self.tick_ms
+
+    @property
+    def sync_ms(self) -> int:
+        """Until a silent peer is given up."""
+        return self.sync_limit * self.tick_ms

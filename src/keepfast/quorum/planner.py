@@ -1,0 +1,105 @@
+"""How a learner catches up: the records it lacks, a cut and then records, or a whole tree (R9).
+
+A DIFF starts at a record that both sides have, from a range of the log that is proven contiguous. A
+TRUNC goes to the fork and nowhere else. Whatever cannot be shown to be one of these is a SNAP.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from keepfast.quorum.chains import Chain, last_common
+from keepfast.wire import Zxid, counter_of, epoch_of, format_zxid
+
+
+class ProvenHistory(Protocol):
+    """What the leader's own disk can prove; asked at the moment of the decision."""
+
+    def chain(self) -> Chain:
+        """The durable history."""
+
+    def serves_behind(self, zxid: Zxid) -> bool:
+        """Whether the log holds every record behind `zxid`."""
+
+    def bytes_behind(self, zxid: Zxid) -> int:
+        """About how many bytes of log these are."""
+
+    def tree_bytes(self) -> int:
+        """About how many bytes a tree takes."""
+
+
+class LearnerHistory(NamedTuple):
+    """What a learner says of its own history."""
+
+    last: Zxid  # -1: it has none that counts
+    chain: Chain | None = None  # None: the learner does not tell (Apache)
+
+
+class CatchUp(Enum):
+    """The three ways."""
+
+    DIFF = "diff"
+    TRUNC = "trunc"
+    SNAP = "snap"
+
+
+class Plan(NamedTuple):
+    """What is sent: records behind `point`, after a cut or not; or a tree. `reason` says why."""
+
+    kind: CatchUp
+    point: Zxid
+    reason: str
+
+
+# Below this many bytes of log, a tree is never sent just because it is smaller.
+_ALWAYS_RECORDS_BYTES = 1 << 20
+
+
+def plan_catch_up(
+    own: ProvenHistory, own_last: Zxid, learner: LearnerHistory, size_factor: float
+) -> Plan:
+    """Decide; `own_last` is what this server calls its last zxid: a record or an epoch's start."""
+    if learner.last < 0:
+        return Plan(CatchUp.SNAP, Zxid(-1), "it has no history that counts")
+    chain = own.chain()
+    point = _meeting_point(chain, own_last, learner)
+    if point is None:
+        last = format_zxid(learner.last)
+        return Plan(CatchUp.SNAP, Zxid(-1), f"nothing tells where its history, to {last}, forked")
+    if not own.serves_behind(point):
+        reason = f"our log does not reach back to {format_zxid(point)}"
+        return Plan(CatchUp.SNAP, point, reason)
+    size, tree_size = own.bytes_behind(point), own.tree_bytes()
+    if size > _ALWAYS_RECORDS_BYTES and size_factor > 0 and size > size_factor * tree_size:
+        return Plan(CatchUp.SNAP, point, f"{size} bytes of log, a tree of {tree_size}")
+    at = format_zxid(point)
+    if _is_at(learner, point, chain):
+        return Plan(CatchUp.DIFF, point, f"both have {at}")
+    return Plan(CatchUp.TRUNC, point, f"the histories fork behind {at}")
+
+
+def _is_at(learner: LearnerHistory, point: Zxid, chain: Chain) -> bool:
+    """Whether the learner's history ends at the point."""
+    if learner.chain is not None:
+        return learner.chain.head == point
+    last = learner.last
+    return last == point or (counter_of(last) == 0 and not chain.holds(last))
+
+
+def _meeting_point(chain: Chain, own_last: Zxid, learner: LearnerHistory) -> Zxid | None:
+    """The last record that both have, if that can be shown."""
+    if learner.chain is not None:
+        return last_common(chain, learner.chain)
+    last = learner.last
+    if chain.holds(last):
+        return last
+    if counter_of(last) == 0:
+        # The start of an epoch: it has all that the epoch began with, and none of its records.
+        return chain.head if last == own_last else chain.before_epoch(last)
+    greatest = chain.greatest_up_to(last)
+    # In one epoch both have the records from the first on. Across epochs the learner may lack
+    # our last one before the fork: a cut there would miss it (R5).
+    if greatest is not None and epoch_of(greatest) == epoch_of(last) and counter_of(greatest):
+        return greatest
+    return None

@@ -1,0 +1,385 @@
+"""The connections on which servers vote: one for each pair, dialled by the one of the greater id.
+
+    dialler                                   acceptor
+    hello: my id, my election addresses  ->
+    (SASL, where it is on)              <->
+    my id is greater:  notifications    <->   keeps it, in place of an older one
+    my id is smaller:  closes                 dials back
+
+So a server of smaller id can ask for a connection, but there are never two. A connection that was
+lost is made again by the side of the greater id, if the other is a member; the side of the smaller
+id does so when it has something to say.
+
+One notification at most waits for each peer, the newest. When a connection is there, `on_link` is
+called before anything is sent: the election machine says what holds now, which replaces what waits.
+(Apache's servers repeat their last notification instead, however old it is.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from keepfast.quorum import Address
+from keepfast.server.logs import EventLog
+from keepfast.server.peer_sasl import PeerSasl
+from keepfast.server.peer_stream import PeerListener, PeerStream, connect
+from keepfast.server.peer_tls import PeerTls
+from keepfast.wire import (
+    MAX_NOTIFICATION_SIZE,
+    Hello,
+    HelloForm,
+    MalformedRecord,
+    Notification,
+    PeerProtocolError,
+    ServerId,
+    decode_hello,
+    decode_notification,
+    encode_hello,
+    encode_notification,
+)
+
+_LENGTH: Final = struct.Struct(">i")
+_WILDCARDS: Final = frozenset(("0.0.0.0", "::", "0:0:0:0:0:0:0:0"))
+_BIND_PAUSE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """How patient the connections are. Times in ms."""
+
+    # Low: far servers are never reached; high: an address that is dead holds up the next one.
+    connect_timeout_ms: int = 5_000
+    # How long a hello (and SASL) may take. Low: slow servers are refused; high: strangers stay.
+    identify_timeout_ms: int = 10_000
+    # Pause after a first failure, which doubles. Low: packets for nothing; high: a server that
+    # comes back is noticed late.
+    first_retry_ms: int = 50
+    longest_retry_ms: int = 1_000
+    # How long the other side may take to dial back before it is asked again. Low: connections that
+    # were just made are made anew.
+    dial_back_ms: int = 1_000
+    # Servers that are no members and are remembered. Low: who wants to join is not answered.
+    max_strangers: int = 64
+    # Attempts to listen, a second apart; 0: for ever.
+    bind_attempts: int = 3
+    # Say all our addresses (multiAddress.enabled); servers of 3.5 and older do not understand.
+    is_multi_address: bool = False
+    is_keep_alive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSecurity:
+    """What guards the connections; None: nothing of that kind."""
+
+    tls: PeerTls | None = None
+    sasl: PeerSasl | None = None
+
+
+class _Peer:
+    """Another server, as far as connections go."""
+
+    def __init__(self, server_id: ServerId) -> None:
+        self.server_id = server_id
+        self.is_member = False
+        self.addresses: tuple[Address, ...] = ()
+        # Where it says it is, when it is not where the membership says.
+        self.told: tuple[Address, ...] = ()
+        self.stream: PeerStream | None = None
+        self.waiting: Notification | None = None
+        # A connection should be there.
+        self.is_wanted = False
+        self.dialling: asyncio.Task[None] | None = None
+        self.is_linked = asyncio.Event()
+        self.last_failure = ""
+
+
+class ElectionLinks:
+    """All election connections of one server.
+
+    `on_link` is called with a peer's id when a connection with it has been made, `on_notification`
+    with what comes. Both are called by the event loop and may call `send`. `listen` is where this
+    server listens, `addresses` what it says about that to others (one, or several).
+    """
+
+    def __init__(
+        self,
+        my_id: ServerId,
+        listen: Sequence[Address],
+        addresses: Sequence[Address],
+        *,
+        on_link: Callable[[ServerId], None],
+        on_notification: Callable[[ServerId, Notification], None],
+        log: EventLog,
+        options: LinkOptions | None = None,
+        security: LinkSecurity | None = None,
+    ) -> None:
+        self.my_id = my_id
+        self._listen = tuple(listen)
+        self._addresses = tuple(addresses)
+        self._on_link = on_link
+        self._on_notification = on_notification
+        self._log = log
+        self._options = options or LinkOptions()
+        self._security = security or LinkSecurity()
+        self._peers: dict[ServerId, _Peer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+        self._listener = PeerListener(
+            self._welcome,
+            log,
+            tls=self._security.tls,
+            is_keep_alive=self._options.is_keep_alive,
+        )
+
+    @property
+    def linked(self) -> frozenset[ServerId]:
+        """With whom there is a connection."""
+        return frozenset(id for id, peer in self._peers.items() if peer.stream is not None)
+
+    async def start(self) -> None:
+        """Listen. Raises OSError if the port stays taken."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                await self._listener.open(self._listen)
+            except OSError as error:
+                if attempt == self._options.bind_attempts:
+                    raise
+                self._log.warning("election-port-taken", reason=error, attempt=attempt)
+                await asyncio.sleep(_BIND_PAUSE_SECONDS)
+            else:
+                return
+
+    async def stop(self) -> None:
+        """End all connections."""
+        self._is_stopped = True
+        self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+        for peer in self._peers.values():
+            if peer.stream is not None:
+                peer.stream.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listener.wait_closed()
+
+    def set_members(self, members: Mapping[ServerId, Sequence[Address]]) -> None:
+        """Who belongs to the ensemble, and where each takes election connections."""
+        for server_id, peer in self._peers.items():
+            peer.is_member = server_id in members
+        for server_id, addresses in members.items():
+            if server_id != self.my_id:
+                peer = self._peers.setdefault(server_id, _Peer(server_id))
+                peer.is_member = True
+                peer.addresses = tuple(addresses)
+
+    def send(self, server_id: ServerId, notification: Notification) -> None:
+        """Tell a peer, as soon as possible; what waits for it already is forgotten.
+
+        A server that is no member and has no connection is not told.
+        """
+        peer = self._peers.get(server_id)
+        if peer is None or self._is_stopped:
+            return
+        peer.waiting = notification
+        if peer.stream is not None:
+            self._flush(peer)
+        else:
+            self._want(peer)
+
+    # -- making connections ----------------------------------------------------------------------
+
+    def _want(self, peer: _Peer) -> None:
+        peer.is_wanted = True
+        if peer.dialling is None and not self._is_stopped and (peer.addresses or peer.told):
+            peer.dialling = self._spawn(self._dial(peer))
+
+    async def _dial(self, peer: _Peer) -> None:
+        """Try until there is a connection or none is wanted."""
+        delay_ms = self._options.first_retry_ms
+        try:
+            while peer.stream is None and peer.is_wanted:
+                pause_ms = delay_ms
+                try:
+                    stream = await self._introduce(peer)
+                except (OSError, PeerProtocolError) as error:
+                    self._tell_failure(peer, error)
+                    delay_ms = min(2 * delay_ms, self._options.longest_retry_ms)
+                else:
+                    peer.last_failure = ""
+                    if peer.server_id < self.my_id:
+                        self._keep(peer, stream)
+                        return
+                    stream.close()
+                    pause_ms = self._options.dial_back_ms
+                await self._wait_linked(peer, pause_ms)
+        finally:
+            peer.dialling = None
+
+    async def _introduce(self, peer: _Peer) -> PeerStream:
+        """A new connection on which the other side knows who we are."""
+        options = self._options
+        stream = await connect(
+            [*dict.fromkeys((*peer.addresses, *peer.told))],
+            timeout_seconds=options.connect_timeout_ms / 1000,
+            tls=self._security.tls,
+            is_keep_alive=options.is_keep_alive,
+        )
+        try:
+            stream.write(encode_hello(self._hello()))
+            if self._security.sasl is not None:
+                async with asyncio.timeout(options.identify_timeout_ms / 1000):
+                    await self._security.sasl.prove(stream)
+        except BaseException:
+            stream.abort()
+            raise
+        return stream
+
+    def _hello(self) -> Hello:
+        if self._options.is_multi_address:
+            return Hello(HelloForm.V2, self.my_id, tuple(map(str, self._addresses)))
+        return Hello(HelloForm.V1, self.my_id, (str(self._addresses[0]),))
+
+    async def _wait_linked(self, peer: _Peer, timeout_ms: int) -> None:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await peer.is_linked.wait()
+        except TimeoutError:
+            return
+
+    def _tell_failure(self, peer: _Peer, error: Exception) -> None:
+        """Log why a server is not reached; once, as long as the reason is the same."""
+        reason = str(error) or type(error).__name__
+        if reason != peer.last_failure:
+            self._log.info("peer-not-reached", peer=peer.server_id, reason=reason)
+        peer.last_failure = reason
+
+    async def _welcome(self, stream: PeerStream) -> None:
+        """Find out who has dialled, and keep the connection or dial back."""
+        try:
+            async with asyncio.timeout(self._options.identify_timeout_ms / 1000):
+                hello = await _read_hello(stream)
+                if hello is None:
+                    stream.abort()
+                    return
+                if self._security.sasl is not None:
+                    await self._security.sasl.check(stream)
+        except TimeoutError:
+            raise TimeoutError("it did not say in time who it is") from None
+        server_id = hello.server_id
+        if server_id == self.my_id:
+            raise PeerProtocolError(f"{stream.address} says it is server {server_id}, as we are")
+        peer = self._known(server_id)
+        peer.told = _addresses_in(hello)
+        if server_id > self.my_id:
+            self._keep(peer, stream)
+            return
+        stream.close()
+        # It has no connection, or it would not ask: ours, if there is one, is dead.
+        if peer.stream is not None:
+            peer.stream.abort()
+            self._forget_stream(peer)
+        self._want(peer)
+
+    def _known(self, server_id: ServerId) -> _Peer:
+        peer = self._peers.get(server_id)
+        if peer is None:
+            strangers = [one for one in self._peers.values() if not one.is_member]
+            if len(strangers) >= self._options.max_strangers:
+                raise PeerProtocolError(f"server {server_id} is one stranger too many")
+            peer = self._peers[server_id] = _Peer(server_id)
+        return peer
+
+    # -- connections that are there --------------------------------------------------------------
+
+    def _keep(self, peer: _Peer, stream: PeerStream) -> None:
+        if peer.stream is not None:
+            peer.stream.abort()
+        peer.stream = stream
+        peer.is_wanted = False
+        peer.is_linked.set()
+        stream.on_drained = lambda: self._flush(peer)
+        self._spawn(self._listen_to(peer, stream))
+        self._log.info("peer-linked", peer=peer.server_id, address=stream.address)
+        # What waits may be old; the answer to this call, if there is one, replaces it.
+        self._on_link(peer.server_id)
+        self._flush(peer)
+
+    def _flush(self, peer: _Peer) -> None:
+        stream = peer.stream
+        if stream is None or peer.waiting is None or stream.is_congested:
+            return
+        payload = encode_notification(peer.waiting)
+        peer.waiting = None
+        stream.write(_LENGTH.pack(len(payload)) + payload)
+
+    async def _listen_to(self, peer: _Peer, stream: PeerStream) -> None:
+        reason = ""
+        try:
+            while peer.stream is stream:
+                notification = await self._read_notification(peer, stream)
+                if notification is not None and peer.stream is stream:
+                    self._on_notification(peer.server_id, notification)
+        except (OSError, PeerProtocolError) as error:
+            reason = str(error)
+        finally:
+            stream.abort()
+        if peer.stream is stream:
+            self._log.info("peer-unlinked", peer=peer.server_id, reason=reason)
+            self._forget_stream(peer)
+            if peer.is_member and peer.server_id < self.my_id:
+                self._want(peer)
+
+    async def _read_notification(self, peer: _Peer, stream: PeerStream) -> Notification | None:
+        (length,) = _LENGTH.unpack(await stream.read_exactly(_LENGTH.size))
+        if not 0 < length <= MAX_NOTIFICATION_SIZE:
+            raise PeerProtocolError(f"a notification of {length} bytes")
+        payload = await stream.read_exactly(length)
+        try:
+            return decode_notification(payload)
+        except MalformedRecord as error:
+            self._log.warning("notification-dropped", peer=peer.server_id, reason=error)
+            return None
+
+    def _forget_stream(self, peer: _Peer) -> None:
+        peer.stream = None
+        peer.is_linked.clear()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _read_hello(stream: PeerStream) -> Hello | None:
+    """The hello that a connection begins with; None if it ends without a word."""
+    while True:
+        had = len(stream.unread)
+        if len(await stream.fill(had + 1)) == had:
+            if had == 0:
+                return None
+            raise PeerProtocolError(f"{stream.address} ends inside its hello")
+        try:
+            found = decode_hello(stream.unread)
+        except MalformedRecord as error:
+            raise PeerProtocolError(f"{stream.address}: {error}") from None
+        if found is not None:
+            hello, used = found
+            stream.skip(used)
+            return hello
+
+
+def _addresses_in(hello: Hello) -> tuple[Address, ...]:
+    """Where the other side says it listens; what cannot be read or dialled is left out."""
+    addresses = []
+    for text in hello.addresses:
+        host, colon, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if colon and host and host not in _WILDCARDS and port.isdecimal() and len(port) < 6:
+            addresses.append(Address(host, int(port)))
+    return tuple(addresses)

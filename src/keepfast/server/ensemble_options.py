@@ -1,0 +1,49 @@
+"""What a configuration means for a member of an ensemble."""
+
+from __future__ import annotations
+
+from keepfast.quorum import Address, ElectionOptions, QuorumOptions
+from keepfast.server.config import ServerConfig
+from keepfast.server.election_links import LinkOptions
+from keepfast.server.member_driver import EnsembleOptions
+from keepfast.server.membership_of import membership_of
+from keepfast.wire import ServerId, invariant
+
+_ALL_ADDRESSES = "0.0.0.0"
+
+
+def ensemble_options(config: ServerConfig) -> EnsembleOptions:
+    """This server's place among its peers, and how patient it is with them."""
+    ensemble, timing = config.ensemble, config.timing
+    membership = membership_of(ensemble.membership)
+    my_id = ensemble.my_id
+    invariant(my_id is not None, "the configuration of an ensemble says which server this is")
+    me = membership.find(ServerId(my_id or 0))
+    quorum, election = ((), ()) if me is None else (me.quorum, me.election)
+    if ensemble.quorum_listen_on_all_ips:
+        quorum = tuple(Address(_ALL_ADDRESSES, port) for _, port in quorum)
+        election = tuple(Address(_ALL_ADDRESSES, port) for _, port in election)
+    identify_ms = ensemble.quorum_cnxn_timeout_ms
+    return EnsembleOptions(
+        server_id=my_id or 0,
+        membership=membership,
+        quorum_addresses=quorum,
+        election_addresses=election,
+        quorum=QuorumOptions(
+            tick_ms=timing.tick_time_ms,
+            init_limit=timing.init_limit,
+            sync_limit=timing.sync_limit,
+            snapshot_size_factor=config.data.snapshot_size_factor,
+            election=ElectionOptions(
+                min_interval_ms=ensemble.min_notification_interval_ms,
+                max_interval_ms=ensemble.max_notification_interval_ms,
+            ),
+        ),
+        links=LinkOptions(
+            connect_timeout_ms=ensemble.cnx_timeout_ms,
+            identify_timeout_ms=identify_ms if identify_ms > 0 else timing.sync_limit_ms,
+            bind_attempts=ensemble.election_port_bind_retry,
+            is_multi_address=ensemble.multi_address_enabled,
+            is_keep_alive=ensemble.tcp_keep_alive,
+        ),
+    )

@@ -1,0 +1,309 @@
+"""A member of an ensemble in the real world: its ports, its peers, its disk and its clock.
+
+It carries out what `replica.Member` asks for and passes in what happens; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from keepfast.quorum import (
+    Address,
+    Dial,
+    DiskOrder,
+    Hangup,
+    Link,
+    Membership,
+    Note,
+    Notify,
+    QuorumOptions,
+    RecordStream,
+    TreeStream,
+)
+from keepfast.replica import Append, Member, Role, StoreFacts
+from keepfast.server.election_links import ElectionLinks, LinkOptions, LinkSecurity
+from keepfast.server.peer_link import PeerLink
+from keepfast.server.peer_stream import PeerListener, PeerStream, connect
+from keepfast.storage import (
+    Recovery,
+    carry_out,
+    fitting_snapshot,
+    record_packets,
+    tree_packets,
+)
+from keepfast.wire import (
+    BrokenHistory,
+    CorruptSnapshot,
+    DiskFull,
+    Notification,
+    PeerProtocolError,
+    ServerId,
+    StorageError,
+    Zxid,
+)
+
+if TYPE_CHECKING:
+    from keepfast.server.server import Server
+
+_MODES: Final = {
+    Role.LEADING: "leader",
+    Role.FOLLOWING: "follower",
+    Role.OBSERVING: "observer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleOptions:
+    """This server's place among its peers."""
+
+    server_id: int
+    membership: Membership
+    # Where it listens; by default at the addresses of its own line.
+    quorum_addresses: tuple[Address, ...]
+    election_addresses: tuple[Address, ...]
+    quorum: QuorumOptions = field(default_factory=QuorumOptions)
+    links: LinkOptions = field(default_factory=LinkOptions)
+
+
+class MemberDriver:
+    """See the module."""
+
+    def __init__(
+        self,
+        server: Server,
+        options: EnsembleOptions,
+        recovery: Recovery,
+        security: LinkSecurity | None = None,
+    ) -> None:
+        self._server = server
+        self._options = options
+        self._security = security or LinkSecurity()
+        self._links: dict[Link, PeerLink] = {}
+        self._number = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+        store = server.syncer.store
+        facts = StoreFacts(
+            recovery.standing,
+            recovery.tree,
+            recovery.head,
+            recovery.epochs.accepted,
+            recovery.epochs.current,
+            store.manifest.ensemble,
+            lambda: store.history,
+        )
+        self.member = Member(
+            server.replica,
+            options.membership,
+            options.quorum,
+            facts,
+            lambda: secrets.token_hex(16),
+        )
+        self._election = ElectionLinks(
+            ServerId(options.server_id),
+            options.election_addresses,
+            options.election_addresses,
+            on_link=self._on_peer_linked,
+            on_notification=self._on_notification,
+            log=server.log,
+            options=options.links,
+            security=self._security,
+        )
+        self._listener = PeerListener(self._welcome, server.log, tls=self._security.tls)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, and begin to look for a leader. Raises OSError."""
+        await self._listener.open(self._options.quorum_addresses)
+        self._tell_members()
+        try:
+            await self._election.start()
+        except OSError:
+            self._listener.close()
+            raise
+        self._run(self.member.start)
+        self._tick()
+
+    async def stop(self) -> None:
+        """End all connections to peers."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._listener.close()
+        await self._election.stop()
+        for peer in list(self._links.values()):
+            peer.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def mode(self) -> str:
+        """What this server is, by Apache's word."""
+        return _MODES.get(self.member.role, "looking")
+
+    def _tick(self) -> None:
+        if self._is_stopped:
+            return
+        self._run(self.member.tick)
+        self._arm()
+
+    def _arm(self) -> None:
+        """Wake at the member's deadline, and a few times a tick in any case."""
+        if self._timer is not None:
+            self._timer.cancel()
+        member = self.member
+        delay_ms = max(self._options.quorum.tick_ms // 4, 1)
+        if member.deadline_ms is not None:
+            delay_ms = min(delay_ms, max(member.deadline_ms - self._server.now_ms(), 1))
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._tick)
+
+    def _run(self, action: Callable[[], None]) -> None:
+        """Pass something in, and do what the member asks for."""
+        if self._is_stopped or self._server.failure is not None:
+            return
+        self._server.tell_time()
+        deadline = self.member.deadline_ms
+        action()
+        self._server.flush()
+        if self.member.deadline_ms != deadline and self._timer is not None:
+            self._arm()
+
+    # -- election --------------------------------------------------------------------------------
+
+    def _on_peer_linked(self, peer: ServerId) -> None:
+        self._run(lambda: self.member.on_peer_linked(peer))
+
+    def _on_notification(self, sender: ServerId, notification: Notification) -> None:
+        self._run(lambda: self.member.on_notification(sender, notification))
+
+    def _tell_members(self) -> None:
+        members = self.member.quorums.current.members
+        self._election.set_members({m.server_id: m.election for m in members})
+
+    # -- learner links ---------------------------------------------------------------------------
+
+    async def _welcome(self, stream: PeerStream) -> None:
+        if self._security.sasl is not None:
+            await self._security.sasl.check(stream)
+        link = self._new_link()
+        stream.hand_over(PeerLink(self, link))
+        self._run(lambda: self.member.link_accepted(link))
+
+    def _new_link(self) -> Link:
+        self._number += 1
+        return Link(self._number)
+
+    async def _dial(self, server_id: ServerId) -> None:
+        spec = self.member.quorums.find(server_id)
+        addresses = () if spec is None else spec.quorum
+        options, sasl = self._options, self._security.sasl
+        try:
+            stream = await connect(
+                addresses,
+                timeout_seconds=options.quorum.sync_ms / 1000,
+                tls=self._security.tls,
+            )
+            if sasl is not None:
+                await sasl.prove(stream)
+        except (OSError, PeerProtocolError) as error:
+            self._server.log.info("leader-not-reached", leader=server_id, reason=error)
+            self._run(self.member.dial_failed)
+            return
+        link = self._new_link()
+        protocol = PeerLink(self, link)
+        stream.hand_over(protocol)
+        self._run(lambda: self.member.link_dialled(link))
+
+    def linked(self, peer: PeerLink) -> None:
+        """A connection is there."""
+        self._links[peer.link] = peer
+
+    def received(self, link: Link, data: bytes) -> None:
+        """Bytes of a peer."""
+        self._run(lambda: self.member.receive_packets(link, data))
+
+    def lost(self, link: Link) -> None:
+        """A connection is gone."""
+        if self._links.pop(link, None) is not None:
+            self._run(lambda: self.member.link_lost(link))
+
+    async def pieces_of(self, item: RecordStream | TreeStream) -> Iterator[bytes]:
+        """What stands for a stream on the wire. Raises StorageError."""
+        store = self._server.syncer.store
+        if isinstance(item, RecordStream):
+            return record_packets(store.history, item)
+        entry = fitting_snapshot(store.history, item.up_to)
+        if entry is None:
+            entry = await self._server.snapshots.take_now()
+            if entry is None or entry.zxid > item.up_to:
+                raise CorruptSnapshot("there is no snapshot that a tree could be sent from")
+        return tree_packets(store.history, entry, item)
+
+    def stream_failed(self, link: Link, error: StorageError) -> None:
+        """What a peer was to be sent cannot be read."""
+        self._server.log.error("stream-failed", link=link.number, reason=error)
+        peer = self._links.get(link)
+        if peer is not None:
+            peer.close()
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def flush(self) -> list[Append]:
+        """Do what the member asks for; gives the records to store."""
+        member = self.member
+        member.after_clients()
+        if member.effects:
+            effects = member.effects.copy()
+            member.effects.clear()
+            for effect in effects:
+                self._perform(effect)
+        if member.dirty_links:
+            for link in member.dirty_links:
+                out, link.out = link.out, []
+                peer = self._links.get(link)
+                if peer is not None:
+                    peer.send(out)
+            member.dirty_links.clear()
+        return member.take_appends() if member.replica.appends else []
+
+    def _perform(self, effect: object) -> None:
+        if isinstance(effect, Note):
+            self._server.log.info(effect.name, **dict(effect.fields))
+        elif isinstance(effect, Notify):
+            self._election.send(effect.server_id, effect.notification)
+        elif isinstance(effect, Dial):
+            self._spawn(self._dial(effect.server_id))
+        elif isinstance(effect, Hangup):
+            peer = self._links.pop(effect.link, None)
+            if peer is not None:
+                peer.close()
+        elif isinstance(effect, DiskOrder):
+            self._spawn(self._carry_out(effect))
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, order: DiskOrder) -> None:
+        syncer = self._server.syncer
+        try:
+            tree = await syncer.run(lambda: carry_out(syncer.store, order))
+        except (BrokenHistory, DiskFull) as error:
+            refusal = error
+            self._run(lambda: self.member.disk_refused(order, refusal))
+        except StorageError as error:
+            self._server.disk_failed(error)
+        else:
+            self._run(lambda: self.member.disk_done(order, tree))
+
+    def on_durable(self, zxid: Zxid) -> None:
+        """Records up to `zxid` are on disk."""
+        self._run(lambda: self.member.log_durable(zxid))

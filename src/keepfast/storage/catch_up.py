@@ -1,0 +1,105 @@
+"""What a learner is sent, read from the disk: trees and records, as packets.
+
+A tree comes from a snapshot file that is exact and is checked while it is sent: the signature that
+ends it goes out only if every seal held, so a learner never takes in a tree that has rotted here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from keepfast.quorum import (
+    RecordStream,
+    TreeStream,
+    encode_commit,
+    encode_packet,
+    encode_proposal,
+    encode_snap,
+)
+from keepfast.storage.compression import unpacked
+from keepfast.storage.history import History
+from keepfast.storage.layout import Compression, parse_snapshot_name
+from keepfast.storage.manifest import SnapshotEntry
+from keepfast.storage.snapshot_file import SEAL_SIZE, SEALS_SIZE, SNAPSHOT_HEADER
+from keepfast.wire import (
+    CorruptLog,
+    CorruptSnapshot,
+    Zxid,
+    encode_string,
+    invariant,
+)
+
+_SIGNATURE = encode_string("BenWasHere")
+_CHUNK_BYTES = 1 << 18
+
+
+def fitting_snapshot(history: History, up_to: Zxid) -> SnapshotEntry | None:
+    """The newest exact snapshot that a tree can be sent from; None: take one first."""
+    for entry in reversed(history.manifest.snapshots):
+        if entry.exact and entry.zxid <= up_to and history.serves_behind(entry.zxid):
+            return entry
+    return None
+
+
+def record_packets(history: History, stream: RecordStream) -> Iterator[bytes]:
+    """PROPOSAL and COMMIT of each record, in pieces.
+
+    Raises CorruptLog where a record cannot be read: what was sent before it is sound.
+    """
+    records = history.records_behind(stream.behind)
+    if records is None:
+        raise CorruptLog("the log no longer reaches back to the learner", None, None, stream.behind)
+    parts: list[bytes] = []
+    size = 0
+    for zxid, entry in records:
+        if zxid > stream.up_to:
+            break
+        parts += (encode_proposal(zxid, entry), encode_commit(zxid))
+        size += len(entry)
+        if size >= _CHUNK_BYTES:
+            yield b"".join(parts)
+            parts.clear()
+            size = 0
+    if parts:
+        yield b"".join(parts)
+
+
+def tree_packets(history: History, entry: SnapshotEntry, stream: TreeStream) -> Iterator[bytes]:
+    """SNAP, the tree of an exact snapshot, its signature, and the records behind it, in pieces.
+
+    Raises CorruptSnapshot or CorruptLog: hang up, the learner keeps what it had.
+    """
+    path = history.directory.in_snapshots(entry.name)
+    invariant(entry.digest is not None and entry.state_digest is not None, "it is exact")
+    yield encode_packet(encode_snap(entry.zxid, entry.digest or 0, entry.state_digest or 0))
+    parsed = parse_snapshot_name(entry.name)
+    compression = Compression.NONE if parsed is None else parsed[1]
+    try:
+        with history.disk.open_read(path) as file:
+            yield from _body(unpacked(file, compression, path), path)
+    except OSError as error:
+        raise CorruptSnapshot(f"cannot be read: {error.strerror}", path) from error
+    yield _SIGNATURE
+    if entry.zxid < stream.up_to:
+        yield from record_packets(history, RecordStream(entry.zxid, stream.up_to))
+
+
+def _body(pieces: Iterator[bytes], path: str) -> Iterator[bytes]:
+    """What stands between the header and the seals; the last seal covers all of it."""
+    adler, held, is_begun = 1, b"", False
+    for piece in pieces:
+        held += piece
+        if not is_begun:
+            if len(held) < len(SNAPSHOT_HEADER):
+                continue
+            is_begun = True
+            adler = zlib.adler32(SNAPSHOT_HEADER)
+            held = held[len(SNAPSHOT_HEADER) :]
+        if len(held) > SEALS_SIZE:
+            body, held = held[:-SEALS_SIZE], held[-SEALS_SIZE:]
+            adler = zlib.adler32(body, adler)
+            yield body
+    adler = zlib.adler32(held[:-SEAL_SIZE], adler)
+    if len(held) != SEALS_SIZE or adler != int.from_bytes(held[-SEAL_SIZE : -SEAL_SIZE + 8], "big"):
+        raise CorruptSnapshot("fails its last seal (Adler-32)", path)

@@ -1,0 +1,30 @@
+"""Carrying out what a member of an ensemble asks of its disk."""
+
+from __future__ import annotations
+
+from keepfast.quorum import DiskOrder, InitialiseStore, InstallTree, StoreEpochs, TruncateLog
+from keepfast.storage.epochs import Epochs
+from keepfast.storage.store import Store
+from keepfast.tree import Tree
+from keepfast.wire import BrokenHistory, invariant
+
+
+def carry_out(store: Store, order: DiskOrder) -> Tree | None:
+    """Do it, durably; gives the tree that holds afterwards where that is another one.
+
+    Raises BrokenHistory or DiskFull with everything as it was, DiskFailed for good.
+    """
+    if isinstance(order, StoreEpochs):
+        store.set_epochs(Epochs(order.accepted, order.current), order.ensemble)
+        return None
+    if isinstance(order, TruncateLog):
+        recovery = store.truncate(order.zxid)
+        if recovery.tree is None or not recovery.may_vote:
+            raise BrokenHistory(f"what is left of the history is {recovery.standing.value}")
+        return recovery.tree
+    if isinstance(order, InstallTree):
+        store.install_snapshot(order.tree, is_exact=order.is_exact, promised=order.promised)
+        tree: Tree = order.tree
+        return tree
+    invariant(isinstance(order, InitialiseStore), f"an unknown order: {order}")
+    return store.initialise()
