@@ -141,17 +141,21 @@ class ApacheServer:
         self.work_dir.mkdir(parents=True, exist_ok=True)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         configuration = self._write_configuration()
-        command = java_command(
-            _MAIN_CLASS,
-            [str(configuration)],
-            properties=[(name, value) for name, value in self._properties.items() if value],
-            java=self._java,
-        )
+        command = self._command(configuration)
         with self.output_file.open("ab") as output:
             self._output_start = output.tell()
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.work_dir
             )
+
+    def _command(self, configuration: Path) -> list[str]:
+        """What is run."""
+        return java_command(
+            _MAIN_CLASS,
+            [str(configuration)],
+            properties=[(name, value) for name, value in self._properties.items() if value],
+            java=self._java,
+        )
 
     @property
     def output_file(self) -> Path:

@@ -1,0 +1,146 @@
+"""Ensembles of Apache's servers and ours, by turns on the same data directories."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.apache import reader, words
+from tests.apache.server import ApacheServer, free_ports
+
+APACHE = "apache"
+KEEPFAST = "keepfast"
+
+_LIMITS = {"tickTime": "500", "initLimit": "20", "syncLimit": "10"}
+
+
+class KeepfastServer(ApacheServer):
+    """A process of ours, started and watched as Apache's are."""
+
+    def _command(self, configuration: Path) -> list[str]:
+        properties = [f"-D{name}={value}" for name, value in self._properties.items() if value]
+        return [sys.executable, "-m", "keepfast", "serve", str(configuration), *properties]
+
+
+class MixedEnsemble:
+    """Servers 1..n, each of the kind that is asked for; the kind may change between two runs."""
+
+    def __init__(
+        self,
+        root: Path,
+        kinds: Mapping[int, str],
+        *,
+        observers: tuple[int, ...] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self._root = root
+        self._properties = properties
+        ports = iter(free_ports(3 * len(kinds)))
+        self._client_ports = {id: next(ports) for id in kinds}
+        self._members = [
+            f"server.{id}=127.0.0.1:{next(ports)}:{next(ports)}"
+            f":{'observer' if id in observers else 'participant'}"
+            for id in kinds
+        ]
+        self._observers = observers
+        self.servers: dict[int, ApacheServer] = {}
+        for id, kind in kinds.items():
+            self.place(id, kind)
+
+    def place(self, id: int, kind: str) -> ApacheServer:
+        """Have a server of this kind on the directory of that id; the old one must be stopped."""
+        data_dir = self._root / str(id)
+        data_dir.mkdir(parents=True, exist_ok=True)
+        (data_dir / "myid").write_text(f"{id}\n")
+        made = KeepfastServer if kind == KEEPFAST else ApacheServer
+        configuration = dict(_LIMITS)
+        if id in self._observers:
+            configuration["peerType"] = "observer"
+        self.servers[id] = made(
+            data_dir,
+            properties=self._properties,
+            configuration=configuration,
+            members=self._members,
+            port=self._client_ports[id],
+        )
+        return self.servers[id]
+
+    @property
+    def hosts(self) -> str:
+        """All members, for a client."""
+        return ",".join(server.hosts for server in self.servers.values())
+
+    def start(self, *ids: int, timeout: float = 90) -> Self:
+        """Start these, or all; wait until one leads and all that run serve."""
+        for id in ids or self.servers:
+            if not self.servers[id].is_running:
+                self.servers[id].launch()
+        self.wait_serving(timeout=timeout)
+        return self
+
+    def wait_serving(self, *, timeout: float = 90) -> None:
+        """Wait until one server leads and all that run serve."""
+        words.wait_until(self._all_serve, "a leader and its followers", timeout=timeout)
+
+    def _all_serve(self) -> bool:
+        running = [server for server in self.servers.values() if server.is_running]
+        for server in self.servers.values():
+            server.raise_if_ended()
+        modes = [server.mode() for server in running]
+        return None not in modes and modes.count("leader") == 1
+
+    def leader(self) -> int | None:
+        """Who leads."""
+        running = ((id, one) for id, one in self.servers.items() if one.is_running)
+        return next((id for id, one in running if one.mode() == "leader"), None)
+
+    def settle(self, *, timeout: float = 60) -> None:
+        """Wait until every member that runs has applied the same last txn."""
+        running = [server for server in self.servers.values() if server.is_running]
+        with reader.connect(",".join(server.hosts for server in running)):
+            pass
+        words.wait_until(
+            lambda: len({server.last_zxid() for server in running}) == 1,
+            "all members have applied the same last txn",
+            timeout=timeout,
+        )
+
+    def trees(self) -> dict[int, dict[str, reader.Znode]]:
+        """What each server that runs serves, without what a server writes by itself."""
+        found = {}
+        for id, server in self.servers.items():
+            if server.is_running:
+                tree = server.read_tree()
+                found[id] = {p: z for p, z in tree.items() if not p.startswith("/zookeeper")}
+        return found
+
+    def assert_equal(self) -> None:
+        """Every server serves the same tree, and no Apache server saw a digest that is off."""
+        self.settle()
+        trees = self.trees()
+        first = next(iter(trees))
+        for id, tree in trees.items():
+            assert tree == trees[first], f"server {id} differs from server {first}"
+        for id, server in self.servers.items():
+            if server.is_running and not isinstance(server, KeepfastServer):
+                assert server.digest_mismatches() == 0, f"server {id} counted mismatches"
+
+    def stop(self) -> None:
+        """Stop all."""
+        for server in self.servers.values():
+            server.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
