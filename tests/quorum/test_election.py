@@ -139,6 +139,17 @@ def test_better_vote_while_waiting__starts_over() -> None:
     assert "finalizing-interrupted" in noted(machine)
 
 
+def test_supporter_that_starts_anew_while_waiting__does_not_count_any_more() -> None:
+    machine = looking(2)
+    hear(machine, 1, word(2), now_ms=0)
+    hear(machine, 1, word(1, 4), now_ms=100)
+
+    machine.tick(250)
+
+    assert machine.result is None
+    assert machine.deadline_ms is not None
+
+
 def test_all_voters_agree__nothing_is_waited_for() -> None:
     machine = looking(3)
     hear(machine, 1, word(3))
@@ -360,11 +371,13 @@ def test_vote_for_or_from_a_stranger__does_not_count() -> None:
     hear(machine, 1, word(77, 99))
     assert machine.vote.leader == 2
     assert said(machine) == []
+    assert noted(machine) == ["vote-for-no-voter"]
 
     hear(machine, 77, word(2, round_=0))
     assert said(machine) == [(77, LOOKING, 2, 5, 1)]
-    hear(machine, 77, word(2))
+    hear(machine, 77, word(3, 99))
     assert said(machine) == []
+    assert machine.vote.leader == 2
     machine.tick(10_000)
     assert machine.result is None
 
@@ -552,9 +565,10 @@ def test_two_servers__never_answer_each_other_for_ever(
     asker: int, candidacy: Candidacy, rounds: tuple[int, int]
 ) -> None:
     membership = majority(3, observers=[9])
-    one = Election(ServerId(asker), membership)
-    # The other does not know the stranger, nor the stranger the other.
-    other = Election(ServerId(2), membership if asker != 77 else majority(2))
+    # The stranger belongs to another ensemble: neither takes the other for a voter.
+    elsewhere = Membership((member(77), member(78)))
+    one = Election(ServerId(asker), elsewhere if asker == 77 else membership)
+    other = Election(ServerId(2), membership)
     for machine, count in zip((one, other), rounds, strict=True):
         for _ in range(count):
             machine.look(candidacy, Zxid(5), 1, now_ms=0)

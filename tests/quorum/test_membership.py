@@ -14,6 +14,7 @@ from keepfast.quorum import (
     Membership,
     MemberSpec,
     Quorums,
+    canonical_host,
     parse_member,
     parse_membership,
 )
@@ -28,7 +29,7 @@ APACHE_TEXTS = [
         b"server.4=127.0.0.1:30724:30734:observer\nversion=200000008"
     ),
     b"server.1=127.0.0.1:1:2:participant\nversion=0",
-    b"server.1=[::1]:1:2:participant;[::]:2181\nversion=100000000",
+    b"server.1=[0:0:0:0:0:0:0:1]:1:2:participant;[0:0:0:0:0:0:0:0]:2181\nversion=100000000",
     b"server.1=127.0.0.1:1:2|127.0.0.2:3:4:participant\nversion=0",
     (
         b"server.1=a:1:2:participant\nserver.2=b:1:2:participant\nserver.3=c:1:2:observer\n"
@@ -40,6 +41,20 @@ APACHE_TEXTS = [
 @pytest.mark.parametrize("text", APACHE_TEXTS)
 def test_text_of_apache__is_written_back_byte_for_byte(text: bytes) -> None:
     assert parse_membership(text).text() == text
+
+
+@pytest.mark.parametrize(
+    ("host", "canonical"),
+    [
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("2001:DB8::0a", "2001:db8:0:0:0:0:0:a"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("Some.Host", "Some.Host"),
+    ],
+)
+def test_host__is_written_as_java_does(host: str, canonical: str) -> None:
+    assert canonical_host(host) == canonical
 
 
 def test_text__says_everything() -> None:
@@ -97,7 +112,7 @@ def test_any_bytes__are_a_membership_or_malformed(text: bytes) -> None:
 
 @st.composite
 def any_membership(draw: st.DrawFn) -> Membership:
-    hosts = st.sampled_from(["127.0.0.1", "zk1", "::1", "10.0.0.2"])
+    hosts = st.sampled_from(["127.0.0.1", "zk1", canonical_host("::1"), "10.0.0.2"])
     addresses = st.builds(Address, hosts, st.integers(0, 65535))
     ids = draw(st.lists(st.integers(0, 300), min_size=1, max_size=6, unique=True))
     members = []

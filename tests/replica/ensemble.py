@@ -13,6 +13,7 @@ from collections.abc import Callable
 from keepfast.quorum import (
     Address,
     Dial,
+    DiskOrder,
     Hangup,
     Link,
     Membership,
@@ -144,7 +145,7 @@ class Node:
             self.dial(world.nodes[effect.server_id])
         elif isinstance(effect, Hangup):
             self.hang_up(effect.link)
-        else:
+        elif isinstance(effect, DiskOrder):
             order = effect
             world.later(self, lambda node: node.carry_out(order))
 

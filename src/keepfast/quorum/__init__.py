@@ -16,6 +16,7 @@ from keepfast.quorum.effects import (
     Notify,
     StoreEpochs,
     TruncateLog,
+    UseMembership,
 )
 from keepfast.quorum.election import (
     ELECTION_NOTES,
@@ -26,7 +27,9 @@ from keepfast.quorum.election import (
 )
 from keepfast.quorum.hello import decode_snap_digests, encode_snap
 from keepfast.quorum.leader import Leader, LeaderHost, OwnHistory
+from keepfast.quorum.leader import Phase as LeaderPhase
 from keepfast.quorum.learner import Learner, LearnerFacts, LearnerHost, Stage
+from keepfast.quorum.learner_link import Step
 from keepfast.quorum.links import (
     Link,
     RecordStream,
@@ -40,6 +43,7 @@ from keepfast.quorum.membership import (
     MemberRole,
     Membership,
     MemberSpec,
+    canonical_host,
     parse_member,
     parse_membership,
 )
@@ -48,13 +52,14 @@ from keepfast.quorum.options import QuorumOptions
 from keepfast.quorum.planner import CatchUp, LearnerHistory, Plan, ProvenHistory, plan_catch_up
 from keepfast.quorum.quorums import Quorums
 from keepfast.quorum.standing import Standing
-from keepfast.quorum.votes import NO_VOTE, NO_ZXID, Vote
+from keepfast.quorum.votes import NO_VOTE, NO_ZXID, Ballot, Vote
 
 __all__ = [
     "ELECTION_NOTES",
     "NO_VOTE",
     "NO_ZXID",
     "Address",
+    "Ballot",
     "Candidacy",
     "CatchUp",
     "Chain",
@@ -69,6 +74,7 @@ __all__ = [
     "InstallTree",
     "Leader",
     "LeaderHost",
+    "LeaderPhase",
     "Learner",
     "LearnerFacts",
     "LearnerHistory",
@@ -88,10 +94,13 @@ __all__ = [
     "Run",
     "Stage",
     "Standing",
+    "Step",
     "StoreEpochs",
     "TreeStream",
     "TruncateLog",
+    "UseMembership",
     "Vote",
+    "canonical_host",
     "chain_of",
     "decode_snap_digests",
     "encode_commit",

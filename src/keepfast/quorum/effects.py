@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepfast.quorum.links import Link
+from keepfast.quorum.membership import Membership
 from keepfast.quorum.notes import Note
 from keepfast.wire import Notification, ServerId, Zxid
 
@@ -70,6 +71,13 @@ class InitialiseStore:
     """Begin a new, empty history, and give its tree."""
 
 
+@dataclass(frozen=True, slots=True)
+class UseMembership:
+    """Talk to these peers from now on, and remember them for the next start."""
+
+    membership: Membership
+
+
 # Done one at a time, in order, when all records before are durable; `disk_done` follows each.
 DiskOrder = StoreEpochs | TruncateLog | InstallTree | InitialiseStore
-Effect = Notify | Dial | Hangup | Note | DiskOrder
+Effect = Notify | Dial | Hangup | Note | UseMembership | DiskOrder

@@ -130,6 +130,8 @@ class Election:
         self._vote = NO_VOTE
         self._round: dict[ServerId, Ballot] = {}
         self._settled: dict[ServerId, Ballot] = {}
+        # What each voter said last while this server looks; for reports.
+        self.told: dict[ServerId, Ballot] = {}
         # Who was heard since its connection was made; and who of these is surely without history.
         self._heard: set[ServerId] = set()
         self._fresh: set[ServerId] = set()
@@ -181,6 +183,7 @@ class Election:
         self.learned_config = None
         self._fresh.clear()
         self._settled.clear()
+        self.told.clear()
         self._wish = (candidacy, Vote(self.my_id, zxid, current_epoch))
         self._begin_round()
 
@@ -257,6 +260,7 @@ class Election:
             self._tell(sender)
         if self.state is not PeerState.LOOKING or sender not in self._quorums.voters:
             return
+        self.told[sender] = ballot
         self._weigh_freshness(sender, ballot, is_first)
         if ballot.vote.leader not in self._quorums.voters:
             self._note("vote-for-no-voter", sender, notification)

@@ -26,11 +26,11 @@ from typing import Final, NamedTuple, Protocol
 from keepfast.quorum.effects import Effect, Hangup, StoreEpochs
 from keepfast.quorum.hello import (
     LeaderHello,
-    LearnerHello,
     decode_epoch_ack,
     decode_learner_hello,
     encode_leader_hello,
 )
+from keepfast.quorum.learner_link import LearnerLink, Step
 from keepfast.quorum.links import (
     Link,
     RecordStream,
@@ -40,9 +40,10 @@ from keepfast.quorum.links import (
     encode_packet,
     encode_proposal,
 )
+from keepfast.quorum.membership import Membership
 from keepfast.quorum.notes import note
 from keepfast.quorum.options import QuorumOptions
-from keepfast.quorum.planner import CatchUp, LearnerHistory, Plan, ProvenHistory, plan_catch_up
+from keepfast.quorum.planner import CatchUp, LearnerHistory, ProvenHistory, plan_catch_up
 from keepfast.quorum.quorums import Quorums
 from keepfast.wire import (
     PacketType,
@@ -87,8 +88,14 @@ class LeaderHost(Protocol):
     def on_committed(self, zxid: Zxid) -> None:
         """Everything up to `zxid` is agreed on."""
 
+    def next_stop(self, zxid: Zxid) -> Zxid:
+        """How far to commit in one step, at most to `zxid`; `on_committed` follows each step."""
+
     def on_leading_failed(self, reason: str) -> None:
         """The term is over; the leader must not be used any more."""
+
+    def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
+        """The membership was changed, and this server is to lead it."""
 
     def new_ensemble(self) -> str:
         """An identity for an ensemble that has none, as 32 hexadecimal digits."""
@@ -103,64 +110,6 @@ class Phase(Enum):
     DISCOVERY = "discovery"
     CATCH_UP = "catch-up"
     BROADCAST = "broadcast"
-
-
-class Step(Enum):
-    """How far a learner has come."""
-
-    NEW = 0
-    WAITING = 1  # has told its epoch; the leader's is not known yet
-    ASKED = 2  # was told the leader's epoch
-    PROMISED = 3  # has promised it, and waits for its plan
-    CATCHING_UP = 4  # was sent what it lacks, and NEWLEADER
-    CURRENT = 5  # has all of it on disk
-
-
-class Learner:
-    """One learner, as its leader sees it."""
-
-    __slots__ = (
-        "acked",
-        "has_promised",
-        "heard_ms",
-        "hello",
-        "history",
-        "link",
-        "plan",
-        "step",
-        "unacked",
-    )
-
-    def __init__(self, link: Link, now_ms: int) -> None:
-        self.link = link
-        self.step = Step.NEW
-        self.heard_ms = now_ms
-        self.hello: LearnerHello | None = None
-        self.history = LearnerHistory(Zxid(-1))
-        # It promised our epoch to us. A learner that had promised it before may have promised it
-        # to another server, which then leads in the same epoch: it must not count for both.
-        self.has_promised = False
-        self.plan: Plan | None = None
-        self.acked = Zxid(-1)
-        # The oldest proposal that it was sent and has not acknowledged, and when it was sent.
-        self.unacked: deque[tuple[Zxid, int]] = deque()
-
-    @property
-    def server_id(self) -> ServerId:
-        return ServerId(-1) if self.hello is None else self.hello.server_id
-
-    @property
-    def is_follower(self) -> bool:
-        return self.hello is not None and self.hello.is_follower
-
-    def lag_ms(self, now_ms: int) -> int:
-        """For how long it has owed the oldest acknowledgement that it owes."""
-        return now_ms - self.unacked[0][1] if self.unacked else 0
-
-    @property
-    def gets_proposals(self) -> bool:
-        """Whether its stream has begun: what is proposed from then on follows."""
-        return self.step is Step.CATCHING_UP or self.step is Step.CURRENT
 
 
 class Leader:
@@ -180,7 +129,7 @@ class Leader:
         self.quorums = quorums
         self.phase = Phase.DISCOVERY
         self.epoch: int | None = None
-        self.learners: dict[Link, Learner] = {}
+        self.learners: dict[Link, LearnerLink] = {}
         # Proposed and not committed.
         self.outstanding: deque[tuple[Zxid, bytes]] = deque()
         self.last_proposed = self.last_committed = own.head
@@ -189,7 +138,7 @@ class Leader:
         self._effects = effects
         self._send = send
         self._now_ms = now_ms
-        self._started_ms = now_ms
+        self.started_ms = now_ms
         self._next_ping_ms = now_ms + options.tick_ms // 2
         self._ensemble = own.ensemble
         self._is_promised = False  # our own promise of the epoch is durable
@@ -205,7 +154,7 @@ class Leader:
     def on_link(self, link: Link, now_ms: int) -> None:
         """A learner has connected."""
         self._now_ms = now_ms
-        self.learners[link] = Learner(link, now_ms)
+        self.learners[link] = LearnerLink(link, now_ms)
 
     def on_lost(self, link: Link) -> None:
         """A learner is gone."""
@@ -267,23 +216,66 @@ class Leader:
         if self.phase is not Phase.BROADCAST or not self.outstanding:
             return
         point = self._agreed_point()
-        if point <= self.last_committed:
-            return
-        commits, informs = [], []
+        while self.last_committed < point and self.outstanding:
+            # In two steps where a learner waits for the first: its SYNC goes between them.
+            self._commit(self._host.next_stop(point))
+
+    def _commit(self, point: Zxid) -> None:
+        changed = self.quorums.next
+        designated = self._designated(changed) if changed is not None else None
+        commits, committed = [], []
         while self.outstanding and self.outstanding[0][0] <= point:
             zxid, entry = self.outstanding.popleft()
-            commits.append(encode_commit(zxid))
-            informs.append((zxid, entry))
+            committed.append((zxid, entry))
+            is_change = changed is not None and zxid == changed.version
+            commits.append(encode_commit(zxid, designated if is_change else None))
         self.last_committed = point
-        told = b"".join(commits)
+        told, informed = b"".join(commits), None
         for learner in self.learners.values():
             if not learner.gets_proposals:
                 continue
             if learner.is_follower:
                 self._send(learner.link, told)
             else:
-                self._send(learner.link, b"".join(encode_inform(*txn) for txn in informs))
+                if informed is None:
+                    informed = self._informs(committed, designated)
+                self._send(learner.link, informed)
         self._host.on_committed(point)
+        if changed is not None and designated is not None and point >= changed.version:
+            self.quorums = Quorums(changed)
+            self._host.on_reconfigured(changed, designated)
+
+    def _informs(self, committed: list[tuple[Zxid, bytes]], designated: ServerId | None) -> bytes:
+        """What observers are told of txns; there may be none, and then this is not needed."""
+        changed = self.quorums.next
+        version = None if changed is None else changed.version
+        return b"".join(
+            encode_inform(zxid, entry, designated if zxid == version else None)
+            for zxid, entry in committed
+        )
+
+    def _designated(self, changed: Membership) -> ServerId:
+        """Who leads the new membership: this server, or the new voter that has most of the log."""
+        me = self.own.server_id
+        places = [one.find(me) for one in (self.quorums.current, changed)]
+        if me in changed.voters and len({spec.quorum for spec in places if spec}) == 1:
+            return me
+        voters = [
+            (learner.acked, learner.server_id)
+            for learner in self.learners.values()
+            if learner.is_follower and learner.server_id in changed.voters
+        ]
+        return max(voters)[1] if voters else me
+
+    def current_servers(self) -> Collection[ServerId]:
+        """This server and all that follow it and are up to date, voters or not."""
+        ids = {self.own.server_id}
+        ids.update(
+            learner.server_id
+            for learner in self.learners.values()
+            if learner.step is Step.CURRENT and learner.is_follower
+        )
+        return ids
 
     def tick(self, now_ms: int) -> None:
         """Give up who is silent, and the term itself if too few are left; ping the others."""
@@ -299,7 +291,7 @@ class Leader:
             if not self.quorums.is_quorum(self._heard(now_ms)):
                 self._host.on_leading_failed("no quorum was heard for too long")
                 return
-        elif now_ms - self._started_ms > options.init_ms:
+        elif now_ms - self.started_ms > options.init_ms:
             self._host.on_leading_failed(f"no quorum came through {self.phase.value} in time")
             return
         if now_ms >= self._next_ping_ms:
@@ -311,7 +303,7 @@ class Leader:
 
     # -- discovery -------------------------------------------------------------------------------
 
-    def _on_hello(self, learner: Learner, packet: QuorumPacket) -> None:
+    def _on_hello(self, learner: LearnerLink, packet: QuorumPacket) -> None:
         if learner.step is not Step.NEW:
             raise PeerProtocolError("a learner introduced itself twice")
         hello = decode_learner_hello(packet)
@@ -361,12 +353,12 @@ class Leader:
         self._effects.append(note("epoch", epoch=self.epoch))
         self._host.order(StoreEpochs(self.epoch, self.own.current_epoch, self._ensemble))
 
-    def _ask(self, learner: Learner) -> None:
+    def _ask(self, learner: LearnerLink) -> None:
         hello = LeaderHello(self._own_epoch(), self._ensemble or "")
         learner.step = Step.ASKED
         self._send(learner.link, encode_packet(encode_leader_hello(hello)))
 
-    def _on_epoch_ack(self, learner: Learner, packet: QuorumPacket) -> None:
+    def _on_epoch_ack(self, learner: LearnerLink, packet: QuorumPacket) -> None:
         if learner.step is not Step.ASKED:
             raise PeerProtocolError("an epoch was promised that was not asked for")
         ack = decode_epoch_ack(packet)
@@ -404,7 +396,7 @@ class Leader:
 
     # -- catch-up --------------------------------------------------------------------------------
 
-    def _catch_up(self, learner: Learner) -> None:
+    def _catch_up(self, learner: LearnerLink) -> None:
         """Send what a learner lacks, and from then on everything that is proposed."""
         own_last = max(self.last_committed, self.own.last)
         history, options = self._host.history(), self._options
@@ -432,11 +424,14 @@ class Leader:
                     learner.unacked.append((zxid, self._now_ms))
         start = make_zxid(self._own_epoch(), 0)
         config = self.quorums.next or self.quorums.current
+        if not config.version:
+            # It was never agreed on; that this epoch begins with it is.
+            config = config.with_version(start)
         self._send(
             link, encode_packet(QuorumPacket(PacketType.NEWLEADER.value, start, config.text()))
         )
 
-    def _on_ack(self, learner: Learner, zxid: Zxid) -> None:
+    def _on_ack(self, learner: LearnerLink, zxid: Zxid) -> None:
         if learner.step is Step.CATCHING_UP:
             if zxid != make_zxid(self._own_epoch(), 0):
                 raise PeerProtocolError(f"{format_zxid(zxid)} was acknowledged before the epoch")
@@ -476,7 +471,7 @@ class Leader:
             if learner.step is Step.CURRENT:
                 self._send_up_to_date(learner)
 
-    def _send_up_to_date(self, learner: Learner) -> None:
+    def _send_up_to_date(self, learner: LearnerLink) -> None:
         self._send(learner.link, encode_packet(QuorumPacket(PacketType.UPTODATE.value, Zxid(-1))))
         self._stamp()
 
@@ -504,7 +499,7 @@ class Leader:
             raise PeerProtocolError("the epoch is not known yet")
         return self.epoch
 
-    def _is_voting(self, learner: Learner) -> bool:
+    def _is_voting(self, learner: LearnerLink) -> bool:
         return learner.is_follower and learner.server_id in self.quorums.voters
 
     def _reached(self, step: Step) -> Collection[ServerId]:
@@ -544,7 +539,7 @@ class Leader:
                 return zxid
         return self.last_committed
 
-    def _hang_up(self, learner: Learner, name: str, reason: str) -> None:
+    def _hang_up(self, learner: LearnerLink, name: str, reason: str) -> None:
         self.learners.pop(learner.link, None)
         self._effects.append(note(name, server=learner.server_id, reason=reason))
         self._effects.append(Hangup(learner.link, reason))

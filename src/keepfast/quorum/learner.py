@@ -84,8 +84,8 @@ class LearnerHost(Protocol):
     def replace_tree(self, tree: Any) -> None:
         """The tree was cut back or replaced."""
 
-    def on_membership(self, membership: Membership, is_agreed: bool) -> None:
-        """The leader told a configuration; not agreed on, it is only the last one seen."""
+    def on_membership(self, membership: Membership) -> None:
+        """The leader told the last membership that it has seen."""
 
     def on_active(self, epoch: int) -> None:
         """The leader is established and we are up to date."""
@@ -372,7 +372,7 @@ class Learner:
         if self.stage is not Stage.SYNCING or packet.zxid != make_zxid(self.epoch, 0):
             raise PeerProtocolError(f"NEWLEADER {format_zxid(packet.zxid)} out of turn")
         if packet.data:
-            self._host.on_membership(parse_membership(packet.data), is_agreed=False)
+            self._host.on_membership(parse_membership(packet.data))
         self.stage = Stage.FINISHING
         # What was committed before needs no acknowledgement of its own.
         while self._unacked and self._unacked[0] <= self.committed:

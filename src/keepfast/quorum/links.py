@@ -9,6 +9,7 @@ from keepfast.wire import (
     PacketParser,
     PacketType,
     QuorumPacket,
+    ServerId,
     Zxid,
     codec_of,
     encode_int,
@@ -62,9 +63,15 @@ def encode_packet(packet: QuorumPacket) -> bytes:
     return codec_of(QuorumPacket).encode(packet)
 
 
-def encode_commit(zxid: Zxid) -> bytes:
-    """A COMMIT; there is one for each txn, so it is put together by hand."""
-    return _COMMIT + encode_long(zxid) + _NOTHING
+def encode_commit(zxid: Zxid, designated: ServerId | None = None) -> bytes:
+    """A COMMIT; there is one for each txn, so it is put together by hand.
+
+    With a designated leader: COMMITANDACTIVATE, of a change of the membership.
+    """
+    if designated is None:
+        return _COMMIT + encode_long(zxid) + _NOTHING
+    activate = PacketType.COMMITANDACTIVATE.value
+    return encode_packet(QuorumPacket(activate, zxid, encode_long(designated)))
 
 
 def encode_ack(zxid: Zxid) -> bytes:
@@ -77,6 +84,9 @@ def encode_proposal(zxid: Zxid, entry: bytes) -> bytes:
     return b"".join((_PROPOSAL, encode_long(zxid), encode_int(len(entry)), entry, _NO_IDS))
 
 
-def encode_inform(zxid: Zxid, entry: bytes) -> bytes:
-    """An INFORM of a log entry."""
+def encode_inform(zxid: Zxid, entry: bytes, designated: ServerId | None = None) -> bytes:
+    """An INFORM of a log entry; INFORMANDACTIVATE as in `encode_commit`."""
+    if designated is not None:
+        activate = PacketType.INFORMANDACTIVATE.value
+        return encode_packet(QuorumPacket(activate, zxid, encode_long(designated) + entry))
     return b"".join((_INFORM, encode_long(zxid), encode_int(len(entry)), entry, _NO_IDS))

@@ -57,6 +57,10 @@ _HEXADECIMAL: Final = re.compile(r"[0-9a-fA-F]{1,16}\Z")
 _LINE: Final = re.compile(r"([^=:\s]+)\s*[=:\s]\s*(.*)\Z")
 
 
+class _BadNumberError(ValueError):
+    """A number that is none, or is out of range. Apache answers it unlike other mistakes."""
+
+
 class MemberRole(Enum):
     """Whether a member votes; the values are those of the config text."""
 
@@ -65,7 +69,7 @@ class MemberRole(Enum):
 
 
 class Address(NamedTuple):
-    """A host, by name or number and without brackets, and a port."""
+    """A host, by name or number (as of `canonical_host`, without brackets), and a port."""
 
     host: str
     port: int
@@ -181,6 +185,7 @@ class Membership:
         *,
         version: Zxid,
         is_standalone_enabled: bool = True,
+        is_multi_address_enabled: bool = False,
     ) -> Membership:
         """What a client's reconfig request makes of this membership; `version` is its zxid.
 
@@ -191,6 +196,8 @@ class Membership:
             changed = _replacement(new_members, is_standalone_enabled)
         else:
             changed = _incremented(self, joining, leaving)
+        if not is_multi_address_enabled and any(len(one.quorum) > 1 for one in changed.members):
+            raise KeeperError(ErrorCode.BAD_ARGUMENTS, "several addresses of a server are off")
         least = 2 if is_standalone_enabled else 1
         if len(changed.voters) < least:
             raise KeeperError(
@@ -205,6 +212,17 @@ def parse_membership(text: bytes) -> Membership:
         return _parse(decode_text(text))
     except ValueError as error:
         raise MalformedRecord(f"config text: {error}", 0) from None
+
+
+def canonical_host(host: str) -> str:
+    """A host as Java writes it: numbers of IPv6 in full, all else as it is."""
+    if "%" in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))
 
 
 def parse_member(server_id: ServerId, text: str) -> MemberSpec:
@@ -251,7 +269,7 @@ def _parse(text: str) -> Membership:
             weights[ServerId(_whole(key.partition(".")[2]))] = _whole(value)
         elif key == _VERSION:
             if not _HEXADECIMAL.match(value):
-                raise ValueError(f'version "{value}" is not hexadecimal')
+                raise _BadNumberError(f'version "{value}" is not hexadecimal')
             version = int(value, 16)
         else:
             raise ValueError(f'unknown key "{key}"')
@@ -287,7 +305,7 @@ def _replacement(new_members: str, is_standalone_enabled: bool) -> Membership:
     try:
         changed = _parse(new_members.replace(",", "\n"))
     except ValueError as error:
-        raise KeeperError(ErrorCode.BAD_ARGUMENTS, str(error)) from None
+        raise _refusal(error) from None
     if changed.observers and len(changed.voters) < (2 if is_standalone_enabled else 1):
         raise KeeperError(ErrorCode.MARSHALLING_ERROR, "observers without a quorum")
     return changed
@@ -298,16 +316,16 @@ def _incremented(current: Membership, joining: str | None, leaving: str | None) 
         raise KeeperError(ErrorCode.BAD_ARGUMENTS, "groups can only be replaced as a whole")
     members = {member.server_id: member for member in current.members}
     for leaver in _split(leaving, ","):
-        members.pop(_number(leaver), None)
+        members.pop(_server_id(leaver), None)
     for joiner in _split(joining, ","):
         parts = _split(joiner, "=")
         if len(parts) != 2:
             raise KeeperError(ErrorCode.BAD_ARGUMENTS, f'"{joiner}" is not server.N=...')
-        server_id = _number(parts[0].rpartition(".")[2])
+        server_id = _server_id(parts[0].rpartition(".")[2])
         try:
             member = parse_member(server_id, parts[1])
         except ValueError as error:
-            raise KeeperError(ErrorCode.BAD_ARGUMENTS, str(error)) from None
+            raise _refusal(error) from None
         if member.client is None:
             raise KeeperError(ErrorCode.BAD_ARGUMENTS, f'"{joiner}" names no client port')
         others = [other for other in members.values() if other.server_id != server_id]
@@ -346,16 +364,23 @@ def _split(text: str | None, separator: str) -> list[str]:
     return [part for part in map(str.strip, (text or "").split(separator)) if part]
 
 
-def _number(text: str) -> ServerId:
-    """An id in a client's request. Apache answers a wrong one as if the request were unreadable."""
-    if not _WHOLE.match(text):
-        raise KeeperError(ErrorCode.MARSHALLING_ERROR, f'"{text}" is not a server\'s id')
-    return ServerId(int(text))
+def _server_id(text: str) -> ServerId:
+    try:
+        return ServerId(_whole(text))
+    except ValueError as error:
+        raise _refusal(error) from None
+
+
+def _refusal(error: ValueError) -> KeeperError:
+    """What a client is answered: a bad number makes Apache take the request for unreadable."""
+    is_number = isinstance(error, _BadNumberError)
+    code = ErrorCode.MARSHALLING_ERROR if is_number else ErrorCode.BAD_ARGUMENTS
+    return KeeperError(code, str(error))
 
 
 def _whole(text: str) -> int:
     if not _WHOLE.match(text) or abs(int(text)) > _MAX_ID:
-        raise ValueError(f'"{text}" is not a whole number')
+        raise _BadNumberError(f'"{text}" is not a whole number')
     return int(text)
 
 
@@ -367,7 +392,7 @@ def _split_address(text: str) -> list[str]:
     host, bracket, rest = text[1:].partition("]")
     if not bracket or not rest.startswith(":"):
         raise ValueError(f'"{text}" is not an address')
-    return [host, *rest[1:].split(":")]
+    return [canonical_host(host), *rest[1:].split(":")]
 
 
 def _client(text: str) -> Address | None:
@@ -382,6 +407,8 @@ def _client(text: str) -> Address | None:
 
 
 def _port(text: str) -> int:
-    if not _PORT.match(text.strip()) or int(text) > _MAX_PORT:
+    if not _PORT.match(text.strip()):
         raise ValueError(f'"{text}" is not a port')
+    if int(text) > _MAX_PORT:
+        raise _BadNumberError(f"there is no port {text}")
     return int(text)

@@ -22,6 +22,9 @@ class QuorumOptions:
     # How often, and how far apart, a learner knocks at a leader that is not there yet.
     dial_attempts: int = 20
     dial_interval_ms: int = 100
+    # Whether clients may change the membership, and whether one voter may be left.
+    is_reconfig_enabled: bool = False
+    is_standalone_enabled: bool = True
     election: ElectionOptions = field(default_factory=ElectionOptions)
 
     @property

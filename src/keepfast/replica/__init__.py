@@ -8,6 +8,7 @@ what became durable; it takes out bytes to send, records to store and connection
 from keepfast.replica.audit import AuditRecord
 from keepfast.replica.authentication import AuthenticationOptions
 from keepfast.replica.backpressure import go_on
+from keepfast.replica.condition import CatchUpReport, Census, census_of, why_not_serving
 from keepfast.replica.connection import NO_OPERATION, Connection, Phase
 from keepfast.replica.member import Member, Role, StoreFacts
 from keepfast.replica.options import ReplicaOptions
@@ -21,6 +22,7 @@ from keepfast.replica.statistics import (
     Summary,
     TreeDigest,
 )
+from keepfast.replica.throttle import ThrottleOptions
 
 __all__ = [
     "NO_OPERATION",
@@ -29,6 +31,8 @@ __all__ = [
     "Append",
     "AuditRecord",
     "AuthenticationOptions",
+    "CatchUpReport",
+    "Census",
     "Connection",
     "DigestMd5",
     "DigestMd5Client",
@@ -42,6 +46,9 @@ __all__ = [
     "Role",
     "StoreFacts",
     "Summary",
+    "ThrottleOptions",
     "TreeDigest",
+    "census_of",
     "go_on",
+    "why_not_serving",
 ]

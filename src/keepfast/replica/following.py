@@ -16,12 +16,15 @@ from keepfast.quorum import (
     Standing,
     decode_snap_digests,
     note,
+    parse_membership,
 )
+from keepfast.replica.condition import catch_up_of
 from keepfast.replica.digest_guard import DigestGuard
 from keepfast.replica.tree_receiver import TreeReceiver
 from keepfast.tree import ReplayConflict, Tree
 from keepfast.wire import (
     LogEntry,
+    OpCode,
     PacketType,
     PeerProtocolError,
     PeerState,
@@ -156,6 +159,7 @@ class Following:
         elif kind == PacketType.SYNC and forwarder is not None:
             forwarder.on_synced(learner.sync_point())
         else:
+            member.catch_up = catch_up_of(member, packet) or member.catch_up
             if kind == PacketType.SNAP:
                 self._receiver = TreeReceiver(packet.zxid)
                 self._promised_digests = decode_snap_digests(packet)
@@ -203,6 +207,8 @@ class Following:
         except ReplayConflict as error:
             member.fence(f"{format_zxid(zxid)} does not fit the tree: {error}")
             return
+        if decoded.header.type == OpCode.RECONFIG:
+            self._change_members(decoded)
         tree = member.tree
         guard = self._guard
         if guard is None:
@@ -225,11 +231,19 @@ class Following:
             else:
                 member.tree.apply(entry.header, entry.body)
 
-    def on_membership(self, membership: Membership, is_agreed: bool) -> None:
-        """The leader told a configuration."""
+    def on_membership(self, membership: Membership) -> None:
+        """The leader told a membership."""
+        if membership.version > self._member.quorums.current.version:
+            self._member.adopt(membership)
+
+    def _change_members(self, entry: LogEntry) -> None:
+        """A change of the membership was committed."""
         member = self._member
-        if is_agreed or membership.version > member.quorums.current.version:
-            member.adopt(membership)
+        membership = parse_membership(getattr(entry.body, "data", None) or b"")
+        member.adopt(membership)
+        is_voter = member.server_id in membership.voters
+        if is_voter != self._has_voice:
+            member.leave("its role has changed")
 
     def on_active(self, epoch: int) -> None:
         """We are up to date: serve, or take part again."""
@@ -248,6 +262,7 @@ class Following:
             return
         state = PeerState.FOLLOWING if self._has_voice else PeerState.OBSERVING
         member.election.settle(state, member.leader_id or ServerId(0), epoch)
+        member.show_membership()
         member.replica.learn(member.tree, epoch, self._send_packet)
         member.effects.append(note("serving", role=member.role.value, epoch=epoch))
 

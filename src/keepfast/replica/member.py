@@ -49,10 +49,13 @@ from keepfast.quorum import (
     Standing,
     StoreEpochs,
     TreeStream,
+    UseMembership,
     note,
 )
+from keepfast.replica.condition import CatchUpReport
 from keepfast.replica.following import Following
 from keepfast.replica.proposals import Append
+from keepfast.replica.reconfiguration import Reconfiguration
 from keepfast.replica.replica import Replica
 from keepfast.tree import ReplayConflict, Tree
 from keepfast.wire import (
@@ -133,6 +136,7 @@ class Member:
         self.effects: list[Effect] = []
         self.dirty_links: set[Link] = set()
         self.quorums = Quorums(membership)
+        replica.reconfiguration = Reconfiguration(self)
         self.election = Election(self.server_id, membership, options.election)
         self.leader: Leader | None = None
         self.following: Following | None = None
@@ -150,6 +154,9 @@ class Member:
         self._syncs: deque[tuple[Zxid, Link]] = deque()
         # How often digests of an Apache leader made this server start over.
         self.fences = 0
+        # How it last caught up with a leader, and why its data are no longer trusted; for reports.
+        self.catch_up: CatchUpReport | None = None
+        self.fence_reason = ""
 
     # -- what the driver calls -------------------------------------------------------------------
 
@@ -400,6 +407,7 @@ class Member:
     def _fence(self, reason: str) -> None:
         """Stop to trust our own data: only a tree from a leader helps (R10)."""
         self.effects.append(note("fenced", reason=reason))
+        self.fence_reason = reason
         self.standing = Standing.DAMAGED
         if self.role not in (Role.SETTLING, Role.LOOKING):
             self._leave(reason)
@@ -492,6 +500,11 @@ class Member:
         tree = self.tree
         if tree is not None:
             self.election.settle(PeerState.LEADING, self.server_id, epoch)
+            current = self.quorums.current
+            if not current.version and self.leader is not None:
+                self.adopt(current.with_version(make_zxid(epoch, 0)))
+                self.leader.quorums = self.quorums
+            self.show_membership()
             self.replica.lead(tree, epoch)
             self.effects.append(note("serving", role=self.role.value, epoch=epoch))
 
@@ -500,6 +513,19 @@ class Member:
         self.replica.commit(zxid)
         while self._syncs and self._syncs[0][0] <= zxid:
             self._answer_sync(self._syncs.popleft()[1])
+
+    def next_stop(self, zxid: Zxid) -> Zxid:
+        """The next txn that a sync waits for: SYNC must not come behind what was asked for later.
+
+        Otherwise a client that pipelines a write behind a sync is shown a later zxid first.
+        """
+        return min(self._syncs[0][0], zxid) if self._syncs else zxid
+
+    def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
+        """The membership was changed."""
+        self.adopt(membership)
+        if leader != self.server_id:
+            self._leave(f"server {leader} leads the new membership")
 
     def on_leading_failed(self, reason: str) -> None:
         """The term is over."""
@@ -518,9 +544,16 @@ class Member:
         self.effects.append(order)
 
     def adopt(self, membership: Membership) -> None:
-        """Use another configuration."""
+        """Use another membership."""
         self.quorums = Quorums(membership)
         self.election.reconfigure(membership)
+        self.effects.append(UseMembership(membership))
+
+    def show_membership(self) -> None:
+        """Have /zookeeper/config say what holds; as in Apache, this is no txn."""
+        if self.options.is_reconfig_enabled and self.tree is not None:
+            current = self.quorums.current
+            self.tree.put_config(current.text(), current.version)
 
     def hold(self, tree: Tree) -> None:
         """The tree was cut back or replaced."""

@@ -97,8 +97,10 @@ class Proposer:
             if isinstance(request, KeeperError):
                 raise request
             if op == _RECONFIG:
-                request = self._configuration(caller, request, zxid)
+                request = self._configuration(request, zxid)
             entry = self._preparer.prepare(caller, xid, zxid, wall_ms, op, request)
+            if op == _RECONFIG and replica.reconfiguration is not None:
+                replica.reconfiguration.proposed()
         except KeeperError as error:
             header = TxnHeader(caller.session_id, xid, zxid, wall_ms, OpCode.ERROR.value)
             entry = LogEntry(header, ErrorTxn(error.code), None)
@@ -139,11 +141,11 @@ class Proposer:
         self.sessions.track(session_id, timeout_ms, self._replica.now_ms)
         return True
 
-    def _configuration(self, caller: Caller, request: Any, zxid: Zxid) -> bytes:
-        reconfigure = self._replica.reconfigure
-        if reconfigure is None:
+    def _configuration(self, request: Any, zxid: Zxid) -> bytes:
+        reconfiguration = self._replica.reconfiguration
+        if reconfiguration is None:
             raise KeeperError(ErrorCode.UNIMPLEMENTED, "not an ensemble")
-        return reconfigure(caller, request, zxid)
+        return reconfiguration.new_text(request, zxid)
 
     def applied(self, proposal: Proposal) -> None:
         """The tree holds this txn now."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from keepfast.replica.audit import AuditRecord, audit_records
 from keepfast.replica.authentication import INTRODUCTIONS, Authenticator, no_nonce
@@ -43,7 +43,6 @@ from keepfast.replica.statistics import (
 from keepfast.replica.syncs import Syncs
 from keepfast.replica.throttle import Throttle
 from keepfast.tree import (
-    Caller,
     Tree,
     WatchTable,
 )
@@ -70,6 +69,9 @@ from keepfast.wire import (
     make_zxid,
     session_password,
 )
+
+if TYPE_CHECKING:
+    from keepfast.replica.reconfiguration import Reconfiguration
 
 _REQUEST_HEADER: Final = Struct(">ii")
 _HEADER_SIZE: Final = 8
@@ -102,8 +104,8 @@ class Replica:
         self.skips_acls = options.prepare.is_acl_skipped
         # Whether records are taken. Not on a full disk: reads go on, writes are refused.
         self.is_writable = True
-        # Makes a configuration of a request; None: this is not an ensemble.
-        self.reconfigure: Callable[[Caller, Any, Zxid], bytes] | None = None
+        # Decides about changes of the membership; None: this is not an ensemble.
+        self.reconfiguration: Reconfiguration | None = None
         # Effects; the driver takes them.
         self.appends: list[Append] = []
         self.dirty: set[Connection] = set()

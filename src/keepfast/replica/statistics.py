@@ -184,8 +184,8 @@ class ReplicaStatistics:
         self.drops = 0
         self.auth_failures = 0
         self.expired_sessions = 0
-        # What the limits did (throttle.py): connections closed that had no session, connections and
-        # large requests refused, writes held, requests not done because they were held for too long.
+        # What the limits did (throttle.py): connections closed that had no session, connections
+        # and large requests refused, writes held, requests not done as they were held too long.
         self.sessionless_expired = 0
         self.throttle_refusals = 0
         self.large_refusals = 0

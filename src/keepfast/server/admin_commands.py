@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from keepfast.server.ensemble_report import ensemble_facts, member_of, peer_state
 from keepfast.server.http import HttpRequest
 from keepfast.server.java_text import java_hex, java_long
 from keepfast.server.metrics import collect, flat_values
@@ -267,8 +268,35 @@ def _monitor(server: Server) -> Mapping[str, Any]:
     }
 
 
-async def _leader(_server: Server, _admin: AdminServer, _request: HttpRequest) -> CommandAnswer:
-    return CommandAnswer(error="server is not initialized")
+async def _leader(server: Server, _admin: AdminServer, _request: HttpRequest) -> CommandAnswer:
+    member = member_of(server)
+    if member is None:
+        return CommandAnswer(error="server is not initialized")
+    leading = member.server_id if member.leader is not None else member.leader_id
+    spec = None if leading is None else member.quorums.find(leading)
+    if spec is None or not spec.quorum:
+        return CommandAnswer({"leader_id": -1, "leader_ip": ""})
+    return CommandAnswer({"leader_id": spec.server_id, "leader_ip": spec.quorum[0].host})
+
+
+def _voting_view(server: Server) -> Mapping[str, Any]:
+    member = member_of(server)
+    shown = {}
+    for spec in () if member is None else member.quorums.current.members:
+        if member is not None and spec.server_id in member.quorums.current.voters:
+            shown[str(spec.server_id)] = {
+                "server_addresses": [str(address) for address in spec.quorum],
+                "election_addresses": [str(address) for address in spec.election],
+                "client_address": "" if spec.client is None else str(spec.client),
+                "learner_type": "PARTICIPANT",
+            }
+    return {"current_config": shown}
+
+
+def _zab_state(server: Server) -> Mapping[str, Any]:
+    member = member_of(server)
+    is_voting = member is not None and member.server_id in member.quorums.current.voters
+    return {"voting": is_voting, "zabstate": peer_state(server)}
 
 
 async def _set_trace_mask(
@@ -383,20 +411,21 @@ _TABLE: Final = (
     Command(("server_stats", "srvr"), _showing(_server_stats)),
     Command(("set_trace_mask", "stmk"), _set_trace_mask, needs_data=False),
     Command(("snapshot", "snap"), _snapshot),
+    Command(("standing", "kfst"), _showing(ensemble_facts), needs_data=False),
     Command(("stat_reset", "srst"), _showing(_reset_server)),
     Command(
         ("stats", "stat"),
         _showing(lambda s: {**_server_stats(s), **_connections(s, is_brief=True)}),
     ),
     Command(("system_properties", "sysp"), _properties, needs_data=False),
-    Command(("voting_view",), _showing(lambda _: {"current_config": {}})),
+    Command(("voting_view",), _showing(_voting_view)),
     Command(("watch_summary", "wchs"), _showing(_watch_summary)),
     Command(("watches", "wchc"), _showing(_watches)),
     Command(
         ("watches_by_path", "wchp"),
         _showing(lambda s: {"path_to_session_ids": watches_by_path(s)}),
     ),
-    Command(("zabstate",), _showing(lambda _: {"voting": False, "zabstate": ""}), needs_data=False),
+    Command(("zabstate",), _showing(_zab_state), needs_data=False),
 )
 
 COMMANDS: Final[Mapping[str, Command]] = {

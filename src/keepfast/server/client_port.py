@@ -7,6 +7,7 @@ for another one, or a client.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from keepfast.replica import Connection, Phase
@@ -107,6 +108,10 @@ class ClientProtocol(asyncio.Protocol):
         self.release(_UNSENT)
         if self._connection is not None and self._connection.is_stalled:
             self._server.go_on(self._connection)
+
+    def waits(self, must_wait: Callable[[Connection], bool]) -> bool:
+        """Whether its connection, if there is one, has to wait."""
+        return self._connection is not None and must_wait(self._connection)
 
     def check_unsent(self, limit: int) -> None:
         """Cut the client off if more than `limit` bytes wait for it."""

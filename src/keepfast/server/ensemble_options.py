@@ -34,6 +34,8 @@ def ensemble_options(config: ServerConfig) -> EnsembleOptions:
             init_limit=timing.init_limit,
             sync_limit=timing.sync_limit,
             snapshot_size_factor=config.data.snapshot_size_factor,
+            is_reconfig_enabled=config.features.reconfig_enabled,
+            is_standalone_enabled=config.features.standalone_enabled,
             election=ElectionOptions(
                 min_interval_ms=ensemble.min_notification_interval_ms,
                 max_interval_ms=ensemble.max_notification_interval_ms,

@@ -23,6 +23,7 @@ from keepfast.quorum import (
     QuorumOptions,
     RecordStream,
     TreeStream,
+    UseMembership,
 )
 from keepfast.replica import Append, Member, Role, StoreFacts
 from keepfast.server.election_links import ElectionLinks, LinkOptions, LinkSecurity
@@ -284,6 +285,8 @@ class MemberDriver:
             peer = self._links.pop(effect.link, None)
             if peer is not None:
                 peer.close()
+        elif isinstance(effect, UseMembership):
+            self._tell_members()
         elif isinstance(effect, DiskOrder):
             self._spawn(self._carry_out(effect))
 

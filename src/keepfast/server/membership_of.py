@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepfast.quorum import Address, MemberRole, Membership, MemberSpec
+from keepfast.quorum import Address, MemberRole, Membership, MemberSpec, canonical_host
 from keepfast.server import config_ensemble
 from keepfast.wire import Zxid
 
@@ -25,9 +25,13 @@ def membership_of(config: config_ensemble.Membership) -> Membership:
 def _spec(member: config_ensemble.Member) -> MemberSpec:
     return MemberSpec(
         member.id,
-        tuple(Address(host, quorum) for host, quorum, _ in member.addresses),
-        tuple(Address(host, election) for host, _, election in member.addresses),
+        tuple(_address(host, quorum) for host, quorum, _ in member.addresses),
+        tuple(_address(host, election) for host, _, election in member.addresses),
         MemberRole(member.role.value),
-        None if member.client is None else Address(*member.client),
-        None if member.secure_client is None else Address(*member.secure_client),
+        None if member.client is None else _address(*member.client),
+        None if member.secure_client is None else _address(*member.secure_client),
     )
+
+
+def _address(host: str, port: int) -> Address:
+    return Address(canonical_host(host), port)

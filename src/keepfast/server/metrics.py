@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from keepfast.quorum import Step
 from keepfast.replica import Distribution, Summary
+from keepfast.server.ensemble_report import standing_of
 from keepfast.server.metric_help import HELP
 from keepfast.server.reports import file_descriptors, node_count
 from keepfast.storage import Standing
@@ -100,6 +102,7 @@ class Metric(NamedTuple):
 def collect(server: Server) -> list[Metric]:
     """All metrics, in a fixed order: gauges, counters, summaries, distributions, our own."""
     metrics = [Metric(name, Kind.GAUGE, value) for name, value in _gauges(server).items()]
+    metrics += [Metric(name, Kind.GAUGE, value) for name, value in _ensemble_gauges(server).items()]
     metrics += _quota_gauges(server)
     counted = _counters(server)
     metrics += [Metric(name, Kind.COUNTER, counted.get(name, 0)) for name in _COUNTERS]
@@ -135,7 +138,7 @@ def _gauges(server: Server) -> dict[str, float]:
         "local_sessions": 0,
         "open_file_descriptor_count": descriptors,
         "max_file_descriptor_count": most_descriptors,
-        "connection_drop_probability": 0.0,
+        "connection_drop_probability": round(replica.throttle.connections.drop, _DECIMALS),
         "last_client_response_size": sizes.last,
         "min_client_response_size": sizes.least,
         "max_client_response_size": sizes.greatest,
@@ -144,6 +147,28 @@ def _gauges(server: Server) -> dict[str, float]:
         "non_mtls_remote_conn_count": 0,
         "non_mtls_local_conn_count": 0,
     }
+
+
+def _ensemble_gauges(server: Server) -> dict[str, float]:
+    """Those that only members of an ensemble have, by Apache's names."""
+    member = None if server.member is None else server.member.member
+    if member is None:
+        return {}
+    gauges: dict[str, float] = {"quorum_size": len(member.quorums.voters)}
+    leader = member.leader
+    if leader is not None:
+        current = [one for one in leader.learners.values() if one.step is Step.CURRENT]
+        voting = [one for one in current if one.server_id in member.quorums.voters]
+        followers = [one for one in voting if one.is_follower]
+        gauges |= {
+            "learners": len(leader.learners),
+            "synced_followers": len(followers),
+            "synced_non_voting_followers": sum(one.is_follower for one in current) - len(followers),
+            "synced_observers": sum(not one.is_follower for one in current),
+            "pending_syncs": 0,
+            "leader_uptime": member.now_ms - leader.started_ms,
+        }
+    return gauges
 
 
 def _quota_gauges(server: Server) -> Iterator[Metric]:
@@ -168,7 +193,11 @@ def _counters(server: Server) -> dict[str, int]:
         "connection_request_count": replica.connects,
         "connection_revalidate_count": replica.revalidations,
         "connection_drop_count": replica.drops,
-        "connection_rejected": own.connections_refused,
+        "connection_rejected": own.connections_refused + replica.throttle_refusals,
+        "sessionless_connections_expired": replica.sessionless_expired,
+        "large_requests_rejected": replica.large_refusals,
+        "request_throttle_wait_count": replica.throttled,
+        "throttled_ops": replica.throttled_out,
         "stale_sessions_expired": replica.expired_sessions,
         "sync_processor_request_queued": own.records_stored,
         "snapshot_error_count": own.snapshots_failed,
@@ -191,6 +220,7 @@ def _summaries(server: Server) -> Mapping[str, Summary]:
         "updatelatency": replica.updates,
         # Alone, a txn is applied where it was made: the two are one.
         "propagation_latency": replica.updates,
+        "connection_token_deficit": replica.token_deficit,
         "node_created_watch_count": told[EventType.NODE_CREATED],
         "node_deleted_watch_count": told[EventType.NODE_DELETED],
         "node_changed_watch_count": told[EventType.NODE_DATA_CHANGED],
@@ -200,14 +230,24 @@ def _summaries(server: Server) -> Mapping[str, Summary]:
 
 def _own_gauges(server: Server) -> dict[str, float]:
     """What Apache has no name for."""
-    store = server.syncer.store
-    return {
-        "keepfast_data_whole": int(store.standing is Standing.WHOLE and not store.degraded),
+    store, standing = server.syncer.store, standing_of(server)
+    gauges: dict[str, float] = {
+        "keepfast_data_whole": int(standing is Standing.WHOLE and not store.degraded),
+        "keepfast_serving": int(server.is_serving),
         "keepfast_writable": int(server.replica.is_writable),
         "keepfast_disk_free_bytes": server.free_bytes(),
         "keepfast_last_zxid": server.replica.tree.last_zxid,
         "keepfast_fsync_threshold_exceed_count": server.statistics.fsyncs_over_limit,
     }
+    member = None if server.member is None else server.member.member
+    if member is not None:
+        leader = member.server_id if member.leader is not None else member.leader_id
+        gauges |= {
+            "keepfast_accepted_epoch": member.accepted_epoch,
+            "keepfast_current_epoch": member.current_epoch,
+            "keepfast_leader_id": -1 if leader is None else leader,
+        }
+    return gauges
 
 
 def flat_values(metrics: Sequence[Metric]) -> Iterator[tuple[str, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from keepfast.server.ensemble_report import reason_of, standing_of, tree_of
 from keepfast.storage import Standing
 from keepfast.wire import format_zxid
 
@@ -29,9 +30,10 @@ def conditions(server: Server) -> list[Condition]:
             Condition("serving", False, waiting),
             Condition("space", False, waiting),
         ]
-    zxid = format_zxid(server.replica.tree.last_zxid)
+    tree = tree_of(server)
+    at = "no state that may be served" if tree is None else f"at zxid {format_zxid(tree.last_zxid)}"
     return [
-        Condition("loaded", True, f"at zxid {zxid}"),
+        Condition("loaded", True, at),
         _whole(server),
         Condition("serving", server.is_serving, _serving(server)),
         _space(server),
@@ -39,21 +41,23 @@ def conditions(server: Server) -> list[Condition]:
 
 
 def _whole(server: Server) -> Condition:
-    store, problems = server.syncer.store, server.recovery.problems
-    if store.standing is Standing.WHOLE:
+    store, standing = server.syncer.store, standing_of(server)
+    if standing is Standing.WHOLE:
         detail = "one contiguous history, proven from a snapshot to its last record"
         if store.degraded:
             detail += "; but a file that should back it is not sound, see the log"
         return Condition("whole", True, detail)
-    reasons = "; ".join(map(str, problems)) or f"the data is {store.standing.value}"
-    return Condition("whole", False, reasons)
+    reasons = [f"the data is {standing.value}", *map(str, server.recovery.problems)]
+    if server.member is not None:
+        # A member heals by itself, or says what keeps it from that.
+        reasons = [f"the data is {standing.value}", reason_of(server), *reasons[1:]]
+    return Condition("whole", False, "; ".join(filter(None, reasons)))
 
 
 def _serving(server: Server) -> str:
-    if server.failure is not None:
-        return f"the disk failed: {server.failure}"
-    if not server.is_serving:
-        return "the server is stopping"
+    reason = reason_of(server)
+    if reason:
+        return reason
     return f"as {server.mode}, {server.connection_count} connections"
 
 

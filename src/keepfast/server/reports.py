@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from keepfast import __version__
 from keepfast.replica import NO_OPERATION, WRITES, Connection
 from keepfast.server.java_text import java_double
-from keepfast.wire import OpCode
+from keepfast.wire import OpCode, ServerId
 
 if TYPE_CHECKING:
     from keepfast.server.server import Server
@@ -157,7 +157,7 @@ def configuration(server: Server) -> dict[str, int | str]:
     options = server.options
     replica = options.replica
     data_size, log_size = server.directory_sizes()
-    return {
+    shown: dict[str, int | str] = {
         "clientPort": server.port,
         "secureClientPort": -1 if server.secure_port is None else server.secure_port,
         "dataDir": os.path.abspath(server.directory.snapshots),
@@ -171,6 +171,19 @@ def configuration(server: Server) -> dict[str, int | str]:
         "clientPortListenBacklog": -1,
         "serverId": server.server_id,
     }
+    ensemble = options.ensemble
+    if ensemble is not None:
+        me = ensemble.membership.find(ServerId(ensemble.server_id))
+        is_voter = me is not None and me.server_id in ensemble.membership.voters
+        shown |= {
+            "initLimit": ensemble.quorum.init_limit,
+            "syncLimit": ensemble.quorum.sync_limit,
+            "electionAlg": 3,
+            "electionPort": "|".join(str(a.port) for a in ensemble.election_addresses),
+            "quorumPort": "|".join(str(a.port) for a in ensemble.quorum_addresses),
+            "peerType": 0 if is_voter else 1,
+        }
+    return shown
 
 
 def environment() -> dict[str, str]:

@@ -15,6 +15,7 @@ from keepfast.server.config import ConfigError, ServerConfig
 from keepfast.server.ensemble_options import ensemble_options
 from keepfast.server.security_options import authentication_options, tls_options
 from keepfast.server.server import NotWholeError, Server, ServerOptions
+from keepfast.server.throttle_options import throttle_options
 from keepfast.storage import Compression, StoreOptions
 from keepfast.tree import PrepareOptions
 from keepfast.wire import StorageError
@@ -57,6 +58,7 @@ def options_of(config: ServerConfig) -> ServerOptions:
             super_digest=config.auth.super_digest or None,
             is_audited=config.audit.enable,
             authentication=authentication_options(config.auth),
+            throttle=throttle_options(config),
             container_check_ms=features.container_check_interval_ms,
             container_max_per_minute=features.container_max_per_minute,
             container_max_never_used_ms=features.container_max_never_used_interval_ms,

@@ -14,11 +14,12 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
-from keepfast.replica import Connection, Replica, ReplicaOptions, go_on
+from keepfast.replica import Connection, Phase, Replica, ReplicaOptions, go_on
 from keepfast.server.admin import AdminOptions, AdminServer
 from keepfast.server.audit_log import AuditLog
 from keepfast.server.client_port import ClientProtocol
 from keepfast.server.election_links import LinkSecurity
+from keepfast.server.ensemble_report import reason_of
 from keepfast.server.java_text import java_hex
 from keepfast.server.listeners import Listeners
 from keepfast.server.log_syncer import LogSyncer
@@ -112,6 +113,8 @@ class Server:
         self._paused: set[ClientProtocol] = set()
         self._is_paused = False
         self._delay_seconds = 0.0
+        # Why nobody is served: as it was at the last tick, and as it was last logged.
+        self._waiting_seen = self._waiting_told = ""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -234,6 +237,7 @@ class Server:
             if self._is_paused:
                 continue
             self.look_for_space()
+            self._tell_waiting()
             if self.member is None:
                 self.replica.tell_time(*_times())
                 self.replica.tick()
@@ -242,6 +246,16 @@ class Server:
             slowest_ms = self.statistics.take_slowest_sync()
             if slowest_ms is not None:
                 self.log.warning("slow-fsync", ms=round(slowest_ms))
+
+    def _tell_waiting(self) -> None:
+        """Log why nobody is served, when it has been so for a while and whenever it changes."""
+        reason = "" if self.is_serving or not self._is_up else reason_of(self)
+        if reason and reason == self._waiting_seen and reason != self._waiting_told:
+            self._waiting_told = reason
+            self.log.warning("not-serving", reason=reason)
+        elif not reason:
+            self._waiting_told = ""
+        self._waiting_seen = reason
 
     # -- the client port -------------------------------------------------------------------------
 
@@ -290,11 +304,25 @@ class Server:
         spent = time.monotonic_ns() - started
         if spent > _NS_OF_MS and statistics.reads > reads:
             statistics.note_slow_turn(statistics.reads - reads, spent // _NS_OF_MS)
-        if replica.outstanding > self.options.replica.outstanding_limit and connection.queue:
+        if connection.queue and self._must_wait(connection):
             protocol = self._connections.get(connection)
             if protocol is not None:
                 protocol.hold("outstanding")
                 self._paused.add(protocol)
+
+    def _must_wait(self, connection: Connection) -> bool:
+        """Whether nothing is read from a client that has a request under way."""
+        # One that has no session yet may not fill the memory while the disk is slow.
+        is_early = connection.phase is Phase.CONNECTING
+        limit = self.options.replica.outstanding_limit
+        return is_early or connection.is_throttled or self.replica.outstanding > limit
+
+    def _release_paused(self) -> None:
+        if self.replica.outstanding > self.options.replica.outstanding_limit:
+            return
+        for protocol in [p for p in self._paused if not p.waits(self._must_wait)]:
+            self._paused.discard(protocol)
+            protocol.release("outstanding")
 
     def lost(self, connection: Connection) -> None:
         """A socket is gone."""
@@ -450,7 +478,9 @@ class Server:
 
     def _log_context(self) -> dict[str, object]:
         """What every line of the log has."""
-        epoch = epoch_of(self.replica.tree.last_zxid) if self.is_loaded else "-"
+        epoch: int | str = epoch_of(self.replica.tree.last_zxid) if self.is_loaded else "-"
+        if self.member is not None:
+            epoch = self.member.member.current_epoch
         return {"server": self.options.replica.server_id, "role": self.mode, "epoch": epoch}
 
     # -- effects ---------------------------------------------------------------------------------
@@ -499,6 +529,8 @@ class Server:
         if replica.audits and self._audit is not None:
             self._audit.write(replica.audits)
             replica.audits.clear()
+        if self._paused:
+            self._release_paused()
 
     def _on_durable(self, zxid: Zxid) -> None:
         replica = self.replica
@@ -508,10 +540,6 @@ class Server:
             replica.tell_time(*_times())
             replica.log_durable(zxid)
             self.flush()
-        if self._paused and replica.outstanding <= self.options.replica.outstanding_limit:
-            for protocol in self._paused:
-                protocol.release("outstanding")
-            self._paused.clear()
 
     def tell_time(self) -> None:
         """Let the replica know what time it is."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from keepfast.server.ensemble_report import ensemble_facts, member_of, peer_state
 from keepfast.server.java_text import java_date, java_hex, java_long, java_number
 from keepfast.server.metrics import collect, flat_values
 from keepfast.server.reports import (
@@ -33,13 +34,17 @@ if TYPE_CHECKING:
 NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests"
 
 WORD_SIZE: Final = 4
+# What mntr shows of the facts about the data, besides the numbers that metrics have.
+_TOLD: Final = ("standing", "ensemble", "catch_up", "catch_up_reason", "digest")
 _MASK: Final = Struct(">q")
 # The only word with an argument.
 _SET_MASK: Final = b"stmk"
 _SET_MASK_SIZE: Final = WORD_SIZE + _MASK.size
 
 # What these answer does not depend on the data.
-_ALWAYS: Final = frozenset(("ruok", "envi", "gtmk", "stmk"))
+_ALWAYS: Final = frozenset(("ruok", "envi", "gtmk", "stmk", "kfst"))
+# Our own word tells no more than this one of Apache's: whoever may ask the one may ask the other.
+_SAME_AS: Final = {"kfst": "srvr"}
 
 
 def is_word(data: bytes) -> bool:
@@ -56,7 +61,7 @@ def answer(server: Server, data: bytes) -> str:
     """The text for a word that is complete."""
     word = data[:WORD_SIZE].decode("latin-1")
     allowed = server.options.word_whitelist
-    if "*" not in allowed and word not in allowed:
+    if allowed.isdisjoint(("*", word, _SAME_AS.get(word, word))):
         return f"{word} is not executed because it is not in the whitelist.\n"
     if word == "stmk":
         server.trace_mask = _MASK.unpack_from(data, WORD_SIZE)[0]
@@ -144,7 +149,17 @@ def _srst(server: Server) -> str:
 
 
 def _conf(server: Server) -> str:
-    return _lines(*(f"{key}={value}" for key, value in configuration(server).items()))
+    return _lines(*(f"{key}={value}" for key, value in configuration(server).items())) + _members(
+        server
+    )
+
+
+def _members(server: Server) -> str:
+    """The members, at the end of `conf`, where there are any."""
+    member = member_of(server)
+    if member is None:
+        return ""
+    return f"membership: \n{member.quorums.current.text().decode()}"
 
 
 def _envi(_server: Server) -> str:
@@ -227,8 +242,16 @@ def _hash(server: Server) -> str:
 
 def _mntr(server: Server) -> str:
     lines = [f"zk_version\t{VERSION_TEXT}", f"zk_server_state\t{server.mode}"]
+    if server.member is not None:
+        lines.append(f"zk_peer_state\t{peer_state(server)}")
     lines.extend(f"zk_{name}\t{java_number(value)}" for name, value in flat_values(collect(server)))
+    facts = ensemble_facts(server)
+    lines.extend(f"zk_keepfast_{name}\t{facts[name]}" for name in _TOLD if name in facts)
     return _lines(*lines)
+
+
+def _kfst(server: Server) -> str:
+    return _lines(*(f"{name}={value}" for name, value in ensemble_facts(server).items()))
 
 
 WORDS: Final[dict[str, Callable[[Server], str]]] = {
@@ -250,4 +273,5 @@ WORDS: Final[dict[str, Callable[[Server], str]]] = {
     "stmk": _gtmk,
     "hash": _hash,
     "mntr": _mntr,
+    "kfst": _kfst,
 }

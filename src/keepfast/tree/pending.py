@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from keepfast.tree.digest import MASK, node_crc
 from keepfast.tree.node import is_ephemeral, owner_of
 from keepfast.tree.paths import RESERVED_PREFIX
@@ -19,21 +21,19 @@ if TYPE_CHECKING:
     from keepfast.tree.tree import Tree
 
 
-class PendingNode:
-    """A znode as the prepared txns leave it. Never changed: each txn makes a new one."""
+class PendingNode(msgspec.Struct, gc=False, eq=False):
+    """A znode as the prepared txns leave it. Never changed: each txn makes a new one.
 
-    __slots__ = ("acl", "child_count", "crc", "data", "stat")
+    A Struct for the same reasons as `Node`: several are made for each write.
+    """
 
-    def __init__(
-        self, data: bytes | None, acl: AclList, stat: bytes, child_count: int, crc: int = -1
-    ) -> None:
-        self.data = data
-        self.acl = acl
-        # Empty for a znode that is deleted.
-        self.stat = stat
-        self.child_count = child_count
-        # What it adds to Apache's digest; -1 if that was not computed yet.
-        self.crc = crc
+    data: bytes | None
+    acl: AclList
+    # Empty for a znode that is deleted.
+    stat: bytes
+    child_count: int
+    # What it adds to Apache's digest; -1 if that was not computed yet.
+    crc: int = -1
 
 
 # One change of one znode by one prepared txn: zxid, path, the znode behind it, and the pending one
@@ -88,6 +88,26 @@ class PendingChanges:
     def delete(self, zxid: int, path: str, old: PendingNode) -> None:
         """Note that a txn deletes a znode."""
         self.put(zxid, path, old, PendingNode(None, (), b"", 0))
+
+    def latest(self, path: str) -> PendingNode | None:
+        """The znode at a path if a prepared txn changed it; with an empty stat: it is deleted."""
+        return self._nodes.get(path)
+
+    def replace(self, path: str, new: PendingNode, delta: int) -> None:
+        """As `put`, for a txn that changes one znode only and never is rolled back.
+
+        `delta` is what it changes in the digest. `settle` takes the place of `forget`.
+        """
+        self.digest = (self.digest + delta) & MASK
+        self._nodes[path] = new
+
+    def settle(self, path: str, node: PendingNode) -> None:
+        """Drop a change that `replace` noted: the tree has it now."""
+        nodes = self._nodes
+        if nodes.get(path) is node:
+            del nodes[path]
+        if self._owned:
+            self._disown(path, node)
 
     def own(self, session_id: int, path: str) -> None:
         """Note that a txn creates an ephemeral."""

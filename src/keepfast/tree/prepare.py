@@ -41,6 +41,7 @@ from keepfast.tree.node import (
 from keepfast.tree.paths import CONFIG, ROOT, SPECIAL_PATHS, is_quota_stats, path_problem
 from keepfast.tree.pending import PendingChanges, PendingNode
 from keepfast.tree.permissions import DEFAULT_SCHEMES, fixed_acl, is_allowed
+from keepfast.tree.plain_sets import PlainSets
 from keepfast.tree.quota import (
     BYTE_HARD_LIMIT,
     BYTES,
@@ -150,6 +151,8 @@ class Preparer:
         self._sessions: dict[int, tuple[int, bool]] = {}
         self._session_steps: deque[tuple[int, int]] = deque()
         self._last_zxid = tree.last_zxid
+        # The quick way for most setData requests; whoever takes it tells `skip_to`.
+        self.plain_sets = PlainSets(tree, self._pending, self._sessions)
 
     @property
     def digest(self) -> int:

@@ -11,7 +11,7 @@ All state depends on the txn alone: nothing here reads a clock, draws a number o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from keepfast.tree import fuzzy, strict
 from keepfast.tree.acl import OPEN_KEY, AclTable
@@ -45,6 +45,9 @@ from keepfast.tree.quota import (
     stats_path,
 )
 from keepfast.wire import READ_ACL, AclList, OpCode, TxnBody, TxnHeader, Zxid, invariant
+
+if TYPE_CHECKING:
+    from keepfast.tree.pending import PendingNode
 
 _ERROR: Final = OpCode.ERROR.value
 _CREATED: Final = ChangeKind.CREATED
@@ -115,6 +118,15 @@ class Tree:
             stat = stat_after_set_acl(NEW_STAT, -1)
             self._adopt(CONFIG, Node(b"", self.acls.acquire(READ_ACL), stat))
 
+    def put_config(self, text: bytes, version: int) -> None:
+        """Have /zookeeper/config say which membership holds; as in Apache, this is no txn.
+
+        Apache's servers enter the time of their own clock, so that theirs differ; ours do not.
+        """
+        node = self.find(CONFIG)
+        if node is not None and node.data != text:
+            self.set_data(CONFIG, node, text, -1, version, 0)
+
     def acl_of(self, node: Node) -> AclList:
         """The ACL list of a znode of this tree."""
         return self.acls.lists[node.acl]
@@ -142,6 +154,35 @@ class Tree:
         outcome = handler(self, header, body)
         self.last_zxid = zxid
         return outcome
+
+    def take_data(
+        self, zxid: Zxid, path: str, new: PendingNode, before: bytes, delta: int, digest: int
+    ) -> Node:
+        """Make the change of a setData that was prepared on this very tree; gives the znode.
+
+        It is what `apply` of the txn would do, with what `PlainSets.prepare` computed for it:
+        the znode behind the txn, its stat before, and what the txn does to the digest, which is
+        `digest` then. Raises ReplayConflict and changes nothing if the tree is not the one that
+        it was prepared on.
+        """
+        node = self.find(path)
+        after = (self.digest + delta) & MASK
+        if node is None or node.stat != before or after != digest or zxid <= self.last_zxid:
+            raise ReplayConflict(zxid, path, "setData: prepared on another tree")
+        own = self._nodes.own
+        if own is not None:
+            node = own(path, node)
+        old_data, data = node.data, new.data
+        node.data = data
+        node.stat = new.stat
+        self.digest = after
+        self.state_digest = (self.state_digest + delta * self.acls.weights[node.acl]) & MASK
+        grown = (len(data) if data else 0) - (len(old_data) if old_data else 0)
+        self.data_size += grown
+        if self.quotas:
+            self._count_quota(path, grown, 0)
+        self.last_zxid = zxid
+        return node
 
     def apply_fuzzy(self, header: TxnHeader, body: TxnBody | None) -> Outcome:
         """Apply a txn that a part of the tree may already hold; the outcome is for counting only.

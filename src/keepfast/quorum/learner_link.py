@@ -1,0 +1,69 @@
+"""A learner, as its leader sees it."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from keepfast.quorum.hello import LearnerHello
+from keepfast.quorum.links import Link
+from keepfast.quorum.planner import LearnerHistory, Plan
+from keepfast.wire import ServerId, Zxid
+
+
+class Step(Enum):
+    """How far a learner has come."""
+
+    NEW = 0
+    WAITING = 1  # has told its epoch; the leader's is not known yet
+    ASKED = 2  # was told the leader's epoch
+    PROMISED = 3  # has promised it, and waits for its plan
+    CATCHING_UP = 4  # was sent what it lacks, and NEWLEADER
+    CURRENT = 5  # has all of it on disk
+
+
+class LearnerLink:
+    """One learner, as its leader sees it."""
+
+    __slots__ = (
+        "acked",
+        "has_promised",
+        "heard_ms",
+        "hello",
+        "history",
+        "link",
+        "plan",
+        "step",
+        "unacked",
+    )
+
+    def __init__(self, link: Link, now_ms: int) -> None:
+        self.link = link
+        self.step = Step.NEW
+        self.heard_ms = now_ms
+        self.hello: LearnerHello | None = None
+        self.history = LearnerHistory(Zxid(-1))
+        # It promised our epoch to us. A learner that had promised it before may have promised it
+        # to another server, which then leads in the same epoch: it must not count for both.
+        self.has_promised = False
+        self.plan: Plan | None = None
+        self.acked = Zxid(-1)
+        # The oldest proposal that it was sent and has not acknowledged, and when it was sent.
+        self.unacked: deque[tuple[Zxid, int]] = deque()
+
+    @property
+    def server_id(self) -> ServerId:
+        return ServerId(-1) if self.hello is None else self.hello.server_id
+
+    @property
+    def is_follower(self) -> bool:
+        return self.hello is not None and self.hello.is_follower
+
+    def lag_ms(self, now_ms: int) -> int:
+        """For how long it has owed the oldest acknowledgement that it owes."""
+        return now_ms - self.unacked[0][1] if self.unacked else 0
+
+    @property
+    def gets_proposals(self) -> bool:
+        """Whether its stream has begun: what is proposed from then on follows."""
+        return self.step is Step.CATCHING_UP or self.step is Step.CURRENT

@@ -1,0 +1,55 @@
+"""Changes of the membership, on the server that leads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from keepfast.quorum import Membership, Quorums
+from keepfast.wire import ErrorCode, KeeperError, Zxid
+
+if TYPE_CHECKING:
+    from keepfast.replica.member import Member
+
+
+class Reconfiguration:
+    """Decides whether a change may be, and has both memberships agree on it."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._asked: Membership | None = None
+
+    def new_text(self, request: Any, zxid: Zxid) -> bytes:
+        """The config text that a request asks for; raises KeeperError where it may not be.
+
+        The checks come in Apache's order.
+        """
+        member, leader = self._member, self._member.leader
+        if not member.options.is_reconfig_enabled:
+            raise KeeperError(ErrorCode.RECONFIG_DISABLED)
+        if leader is None:
+            raise KeeperError(ErrorCode.UNIMPLEMENTED, "not an ensemble")
+        current, pending = leader.quorums.current, leader.quorums.next
+        if pending is not None:
+            raise KeeperError(ErrorCode.RECONFIG_IN_PROGRESS)
+        expected = request.current_config_id
+        if expected not in (-1, current.version):
+            raise KeeperError(ErrorCode.BAD_VERSION, f"the configuration is {current.version:#x}")
+        changed = current.with_changes(
+            request.joining_servers or None,
+            request.leaving_servers or None,
+            request.new_members or None,
+            version=zxid,
+            is_standalone_enabled=member.options.is_standalone_enabled,
+        )
+        if not changed.is_quorum(leader.current_servers()):
+            raise KeeperError(ErrorCode.NEW_CONFIG_NO_QUORUM)
+        self._asked = changed
+        return changed.text()
+
+    def proposed(self) -> None:
+        """The change became a txn: from now on both memberships have to agree."""
+        leader, asked = self._member.leader, self._asked
+        if leader is not None and asked is not None:
+            self._asked = None
+            leader.quorums = Quorums(leader.quorums.current, asked)
+            self._member.quorums = leader.quorums

@@ -1,0 +1,139 @@
+"""What a server tells about its data and its place in an ensemble: for words, admin and probes.
+
+The four-letter word `kfst` and the admin command `standing` show these facts, also while the server
+does not serve: that is when they are needed most.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from keepfast.quorum import Standing
+from keepfast.replica import Member, Role, census_of, why_not_serving
+from keepfast.server.reports import VERSION_TEXT
+from keepfast.tree import Tree
+from keepfast.wire import format_zxid
+
+if TYPE_CHECKING:
+    from keepfast.server.server import Server
+
+
+def member_of(server: Server) -> Member | None:
+    """The machine of a member of an ensemble; None: the server is alone, or not so far yet."""
+    return None if server.member is None else server.member.member
+
+
+def standing_of(server: Server) -> Standing:
+    """The standing of the data that this server speaks for, now."""
+    member = member_of(server)
+    if member is None:
+        return server.syncer.store.standing
+    if member.following is not None and member.standing is not Standing.WHOLE:
+        return Standing.CATCHING_UP
+    return member.standing
+
+
+def tree_of(server: Server) -> Tree | None:
+    """The state that this server has; None: it has none that may be used."""
+    member = member_of(server)
+    return server.replica.tree if member is None or server.is_serving else member.tree
+
+
+def reason_of(server: Server) -> str:
+    """Why clients are not served, and what to do if it does not end by itself; "" if they are."""
+    if server.failure is not None:
+        return f"the disk failed: {server.failure}"
+    if server.is_serving:
+        return ""
+    member = member_of(server)
+    if member is None:
+        return "the server is stopping"
+    return why_not_serving(member) + rescue_advice(server, member)
+
+
+def rescue_advice(server: Server, member: Member) -> str:
+    """Which command accepts which loss, where nothing else leads on; else ""."""
+    if member.role is not Role.LOOKING:
+        return ""
+    census = census_of(member)
+    if not census.is_majority_lost:
+        return ""
+    directory = shlex.quote(server.options.data_dir)
+    ways = "Bring their data back, or accept the loss"
+    if member.server_id not in census.lost:
+        lost = ", ".join(map(str, sorted(census.lost)))
+        return (
+            f". {ways}: stop one of the servers {lost} and run keepfast ensemble rescue on its "
+            "data directory; this server's data stay and lead"
+        )
+    kept = "it then begins with an empty tree and takes over what a server with more data has"
+    if member.standing is not Standing.EMPTY:
+        kept = "it keeps what its files prove, shows how far that goes, and loses the rest"
+    return f". {ways}: stop this server and run keepfast ensemble rescue {directory} ({kept})"
+
+
+def ensemble_facts(server: Server) -> Mapping[str, str | int]:
+    """Names and values, in a fixed order; an unknown one is left out."""
+    facts: dict[str, str | int] = {
+        "version": VERSION_TEXT,
+        "server_id": server.server_id,
+        "role": server.mode,
+        "serving": int(server.is_serving),
+        "standing": standing_of(server).value,
+    }
+    reason = reason_of(server)
+    if reason:
+        facts["reason"] = reason
+    tree = tree_of(server)
+    if tree is not None:
+        facts["zxid"] = format_zxid(tree.last_zxid)
+        facts["digest"] = f"{tree.digest:#x}"
+        facts["state_digest"] = f"{tree.state_digest:#x}"
+    facts["connections"] = server.connection_count
+    facts["writable"] = int(server.replica.is_writable)
+    member = member_of(server)
+    if member is not None:
+        facts |= _member_facts(member)
+    return facts
+
+
+def _member_facts(member: Member) -> dict[str, str | int]:
+    facts: dict[str, str | int] = {
+        "accepted_epoch": member.accepted_epoch,
+        "current_epoch": member.current_epoch,
+        "ensemble": member.ensemble or "",
+    }
+    leader = member.server_id if member.role is Role.LEADING else member.leader_id
+    if leader is not None:
+        facts["leader"] = leader
+    if member.catch_up is not None:
+        facts["catch_up"] = member.catch_up.kind
+        facts["catch_up_reason"] = member.catch_up.reason
+        facts["catch_up_leader"] = member.catch_up.leader
+    current = member.quorums.current
+    facts["config_version"] = format_zxid(current.version)
+    facts["voters"] = ",".join(map(str, sorted(current.voters)))
+    facts["observers"] = ",".join(
+        str(one.server_id) for one in current.members if one.server_id not in current.voters
+    )
+    if member.leader is not None:
+        for learner in member.leader.learners.values():
+            plan = learner.plan
+            how = "" if plan is None else f" {plan.kind.value}: {plan.reason}"
+            facts[f"learner.{learner.server_id}"] = f"{learner.step.name.lower()}{how}"
+    return facts
+
+
+def peer_state(server: Server) -> str:
+    """Role and phase in Apache's words, such as `leading - broadcast`; "" for a server alone."""
+    member = member_of(server)
+    if member is None:
+        return ""
+    role = "looking" if member.role is Role.SETTLING else member.role.value
+    if role == "looking":
+        return f"{role} - election"
+    if server.is_serving:
+        return f"{role} - broadcast"
+    return f"{role} - {'discovery' if member.leader is not None else 'synchronization'}"
