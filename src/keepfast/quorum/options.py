@@ -25,6 +25,8 @@ class QuorumOptions:
     # Whether clients may change the membership, and whether one voter may be left.
     is_reconfig_enabled: bool = False
     is_standalone_enabled: bool = True
+    # Whether a server that finds no leader serves clients that ask for no more than that.
+    is_read_only_enabled: bool = False
     election: ElectionOptions = field(default_factory=ElectionOptions)
 
     @property

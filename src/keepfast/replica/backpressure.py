@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Shorter replies are not counted: as many as one read of a socket can ask for are no burden, and
 # counting would show in the cost of every read.
-LARGE_REPLY: Final = 1 << 40
+LARGE_REPLY: Final = 1024
 
 
 def note_large(replica: Replica, connection: Connection, size: int) -> bool:

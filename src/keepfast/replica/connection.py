@@ -6,6 +6,8 @@ from collections import deque
 from enum import Enum
 from typing import Any, Final
 
+import msgspec
+
 from keepfast.replica.sasl import DigestMd5
 from keepfast.replica.statistics import Summary
 from keepfast.tree import Caller
@@ -26,21 +28,21 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-class PendingWrite:
-    """A request that waits for its txn; it holds up the requests behind it on its connection."""
+class PendingWrite(msgspec.Struct, gc=False, eq=False):
+    """A request that waits for its txn; it holds up the requests behind it on its connection.
 
-    __slots__ = ("large_bytes", "op", "reply", "request", "since_ms", "xid")
+    A Struct, because one is made for each write; nothing that it refers to refers back to it.
+    """
 
-    def __init__(self, since_ms: int, xid: int = 0, op: int = NO_OPERATION) -> None:
-        self.since_ms = since_ms
-        self.xid = xid
-        self.op = op
-        # What was asked for, where another server makes the txn and changes are audited.
-        self.request: Any = None
-        # The reply's frame, once it is known; b"" for no reply at all.
-        self.reply: bytes | None = None
-        # Its size, if it counts as a large request.
-        self.large_bytes = 0
+    since_ms: int
+    xid: int = 0
+    op: int = NO_OPERATION
+    # What was asked for, where another server makes the txn and changes are audited.
+    request: Any = None
+    # The reply's frame, once it is known; b"" for no reply at all.
+    reply: bytes | None = None
+    # Its size, if it counts as a large request.
+    large_bytes: int = 0
 
     @property
     def is_sync(self) -> bool:
@@ -166,9 +168,11 @@ class Connection:
                 return item if item.xid == xid else None
         return None
 
-    def note(self, op: int, xid: int, zxid: int, now_ms: int, spent_ms: int) -> None:
-        """Count a request that had to wait and is answered now."""
-        self.waits.add(spent_ms)
+    def note(
+        self, op: int, xid: int, zxid: int, now_ms: int, spent_ms: int, times: int = 1
+    ) -> None:
+        """Count a request that had to wait and is answered now, or several of one kind."""
+        self.waits.add(spent_ms, times)
         self.last_op = op
         if xid >= 0:
             self.last_xid = xid

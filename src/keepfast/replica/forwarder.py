@@ -72,7 +72,7 @@ class Forwarder:
         """The leader's answer."""
         connection = self._connecting.pop(session_id, None)
         if connection is not None:
-            self._replica.session_found(connection, is_valid)
+            self._replica.handshake.found(connection, is_valid)
 
     def forward(self, connection: Connection, xid: int, op: int, body: bytes) -> None:
         """Pass a write on."""

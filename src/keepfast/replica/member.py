@@ -22,7 +22,6 @@ replica asks for.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -54,6 +53,7 @@ from keepfast.quorum import (
 )
 from keepfast.replica.condition import CatchUpReport
 from keepfast.replica.following import Following
+from keepfast.replica.learner_desk import LearnerDesk
 from keepfast.replica.proposals import Append
 from keepfast.replica.reconfiguration import Reconfiguration
 from keepfast.replica.replica import Replica
@@ -62,28 +62,21 @@ from keepfast.wire import (
     LogEntry,
     MalformedRecord,
     Notification,
-    OpCode,
-    PacketType,
     PeerProtocolError,
     PeerState,
     QuorumPacket,
-    RevalidateReply,
-    RevalidateRequest,
     ServerId,
-    SessionId,
     StorageError,
     Zxid,
     codec_of,
     decode_entry,
-    decode_forwarded_request,
-    decode_touched_sessions,
-    encode,
     epoch_of,
     invariant,
     make_zxid,
 )
 
-_CONSUMED: Final = (PacketType.REQUEST, PacketType.REVALIDATE)
+# How long a server looks for a leader before it serves read-only; longer if a tick is.
+_READ_ONLY_AFTER_MS: Final = 2000
 
 
 class Role(Enum):
@@ -148,10 +141,10 @@ class Member:
         self._orders = 0
         # What was proposed and not applied when the last term ended.
         self._left_over: Sequence[LogEntry | bytes] = ()
+        self._looking_since_ms = 0
         # Records in `replica.appends` that were sent to the learners.
         self._broadcast = 0
-        # Syncs of learners' clients, with the txn that each waits for.
-        self._syncs: deque[tuple[Zxid, Link]] = deque()
+        self._desk = LearnerDesk(self)
         # How often digests of an Apache leader made this server start over.
         self.fences = 0
         # How it last caught up with a leader, and why its data are no longer trusted; for reports.
@@ -187,6 +180,7 @@ class Member:
         if self.role is Role.LOOKING:
             self.election.tick(now_ms)
             self._after_election()
+            self._show_while_looking()
         elif self.leader is not None:
             self.leader.tick(now_ms)
             if self.leader is not None:
@@ -235,7 +229,7 @@ class Member:
             if self.following is not None and link is self.following.link:
                 self.following.receive(data)
             elif self.leader is not None and link in self.leader.learners:
-                self._receive_from_learner(link, data)
+                self._desk.receive(self.leader, link, data)
         except (PeerProtocolError, MalformedRecord) as error:
             self._drop(link, str(error))
 
@@ -311,8 +305,23 @@ class Member:
             self._catch_up_with_log()
         self._left_over = ()
         self.role = Role.LOOKING
+        self._looking_since_ms = self.now_ms
         self.election.look(*self._candidacy(), self.now_ms)
         self._after_election()
+
+    def _show_while_looking(self) -> None:
+        """Serve clients that are content with a state that may be old, if that is wanted."""
+        options, replica = self.options, self.replica
+        if not options.is_read_only_enabled or self.role is not Role.LOOKING:
+            return
+        if replica.is_read_only:
+            replica.tick()
+            return
+        patience_ms = max(options.tick_ms, _READ_ONLY_AFTER_MS)
+        is_due = self.now_ms - self._looking_since_ms >= patience_ms
+        if is_due and self.standing is Standing.WHOLE and self.tree is not None:
+            replica.show(self.tree)
+            self.effects.append(note("read-only"))
 
     def _catch_up_with_log(self) -> None:
         """Apply what is in the log and was never said to be committed: it is what we vote with."""
@@ -354,6 +363,7 @@ class Member:
                 self.order(InitialiseStore())
             return
         self.leader_id = result.leader
+        self.replica.stand_down("a leader was elected")
         if result.state is PeerState.LEADING:
             self._become_leading()
         else:
@@ -365,6 +375,7 @@ class Member:
         invariant(self.tree is not None, "a leader has a tree")
         self.role = Role.LEADING
         self._broadcast = 0
+        self._desk = LearnerDesk(self)
         own = OwnHistory(
             self.server_id,
             self.accepted_epoch,
@@ -396,7 +407,6 @@ class Member:
             links = [] if self.following.link is None else [self.following.link]
             self._left_over = self.following.close()
         self.replica.stand_down(reason)
-        self._syncs.clear()
         self.leader = self.following = None
         self.leader_id = None
         self.role = Role.SETTLING
@@ -434,53 +444,6 @@ class Member:
 
     # -- leading ---------------------------------------------------------------------------------
 
-    def _receive_from_learner(self, link: Link, data: bytes) -> None:
-        leader = self.leader
-        for packet in link.parser.feed(data):
-            if leader is None or self.leader is not leader or not link.is_open:
-                return
-            kind = packet.type
-            if kind in _CONSUMED:
-                self._serve_learner(link, packet)
-            else:
-                if kind == PacketType.PING and packet.data:
-                    self._touch(packet.data)
-                leader.on_packet(link, packet, self.now_ms)
-        if leader is not None and self.leader is leader:
-            leader.advance()
-            self.propose_new()
-
-    def _serve_learner(self, link: Link, packet: QuorumPacket) -> None:
-        proposer, leader = self.replica.proposer, self.leader
-        if proposer is None or leader is None:
-            raise PeerProtocolError("a request before the leader was established")
-        learner = leader.learners[link]
-        if packet.type == PacketType.REVALIDATE:
-            asked = codec_of(RevalidateRequest).decode(packet.data or b"")
-            found = proposer.revalidate(asked.session_id, asked.timeout_ms, learner.server_id)
-            answer = encode(RevalidateReply(SessionId(asked.session_id), found))
-            self.send_packet(link, QuorumPacket(packet.type, Zxid(-1), answer))
-            return
-        request = decode_forwarded_request(packet.data or b"")
-        if request.type == OpCode.SYNC:
-            if proposer.proposals:
-                self._syncs.append((proposer.last_proposed, link))
-            else:
-                self._answer_sync(link)
-        else:
-            proposer.propose_forwarded(learner.server_id, request, packet.authinfo or ())
-
-    def _answer_sync(self, link: Link) -> None:
-        if link.is_open:
-            self.send_packet(link, QuorumPacket(PacketType.SYNC.value, Zxid(0)))
-
-    def _touch(self, data: bytes) -> None:
-        proposer = self.replica.proposer
-        if proposer is not None:
-            for session_id, timeout_ms in decode_touched_sessions(data):
-                if session_id in proposer.sessions:
-                    proposer.sessions.track(session_id, timeout_ms, self.now_ms)
-
     def propose_new(self) -> None:
         """Send the records that were made since the last call to all who follow."""
         appends = self.replica.appends
@@ -511,15 +474,11 @@ class Member:
     def on_committed(self, zxid: Zxid) -> None:
         """A quorum has everything up to `zxid` on disk."""
         self.replica.commit(zxid)
-        while self._syncs and self._syncs[0][0] <= zxid:
-            self._answer_sync(self._syncs.popleft()[1])
+        self._desk.release(zxid)
 
     def next_stop(self, zxid: Zxid) -> Zxid:
-        """The next txn that a sync waits for: SYNC must not come behind what was asked for later.
-
-        Otherwise a client that pipelines a write behind a sync is shown a later zxid first.
-        """
-        return min(self._syncs[0][0], zxid) if self._syncs else zxid
+        """Where to pause on the way to `zxid`, for what has to be said in between."""
+        return self._desk.next_stop(zxid)
 
     def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
         """The membership was changed."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from keepfast.replica.connection import Connection, PendingWrite
-from keepfast.wire import LogEntry, OpCode, Zxid
+from keepfast.tree import PlainSet
+from keepfast.wire import LogEntry, OpCode, Zxid, decode_entry
 
 # Requests of clients that become txns.
 WRITES: Final = frozenset(
@@ -35,6 +38,25 @@ class Proposal(NamedTuple):
     waiting: PendingWrite | None
     # What was asked for; None unless changes are audited.
     request: Any
+
+    @property
+    def zxid(self) -> Zxid:
+        """The txn's."""
+        return self.entry.header.zxid
+
+
+class PlainProposal(msgspec.Struct, gc=False, eq=False):
+    """A Proposal that goes the quick way (quick_writes.py)."""
+
+    zxid: Zxid
+    plain: PlainSet
+    connection: Connection | None
+    waiting: PendingWrite | None
+
+    @property
+    def entry(self) -> LogEntry:
+        """The txn; nobody needs it as a record while all goes well."""
+        return decode_entry(self.plain[0])
 
 
 class Append(NamedTuple):

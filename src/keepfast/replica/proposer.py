@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from keepfast.replica.cleaning import due_paths
 from keepfast.replica.malformed import refusal
-from keepfast.replica.proposals import Append, Proposal
+from keepfast.replica.proposals import Append, PlainProposal, Proposal
+from keepfast.replica.quick_writes import QuickWrites
 from keepfast.replica.sessions import SessionTracker
 from keepfast.tree import Caller, Preparer, Tree
 from keepfast.wire import (
@@ -49,6 +50,7 @@ _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
 _CREATE_SESSION: Final = OpCode.CREATE_SESSION.value
 _MULTI: Final = OpCode.MULTI.value
 _RECONFIG: Final = OpCode.RECONFIG.value
+_SET_DATA: Final = OpCode.SET_DATA.value
 
 
 class Proposer:
@@ -64,7 +66,15 @@ class Proposer:
         # Session -> the server that its client is connected to, once that is known.
         self.owners: dict[int, ServerId] = {}
         self.sessions = SessionTracker(replica.options.tick_ms)
-        self.proposals: deque[Proposal] = deque()
+        self.proposals: deque[Proposal | PlainProposal] = deque()
+        # Not for servers that look closer at each request.
+        self.quick: QuickWrites | None = None
+        if (
+            replica.audits is None
+            and not replica.options.prepare.is_quota_enforced
+            and not replica.throttle.is_strict
+        ):
+            self.quick = QuickWrites(replica, self, self._preparer.plain_sets)
         self.last_proposed = tree.last_zxid if epoch is None else make_zxid(epoch, 0)
         # The counter of this epoch is used up: only a new election leads on.
         self.is_exhausted = False
@@ -113,13 +123,24 @@ class Proposer:
     ) -> None:
         """A write of a client of another server; that server answers it when it is committed."""
         session_id, op = forwarded.session_id, forwarded.type
+        if op == _SET_DATA and self.quick is not None and self.owners.get(session_id) == origin:
+            caller = Caller(session_id, ids)
+            if self.quick.propose_forwarded(caller, forwarded.cxid, forwarded.body):
+                return
         request: Any
         if op == _CREATE_SESSION:
             self.owners[session_id] = origin
             request = self._new_session(forwarded.body)
         else:
             request = decode_write(op, forwarded.body, 0, self._options.max_field_bytes)
-        caller = Caller(session_id, ids, is_moved=not self.is_owner(session_id, origin))
+        # A session that nobody knows, of another server's making, is a local one there.
+        is_local = (
+            self._options.has_local_sessions
+            and session_id not in self.sessions
+            and session_id >> 56 & 0xFF != self._options.server_id & 0xFF
+        )
+        is_moved = not is_local and not self.is_owner(session_id, origin)
+        caller = Caller(session_id, ids, is_local=is_local, is_moved=is_moved)
         self.propose(caller, forwarded.cxid, op, request)
 
     def _new_session(self, body: bytes) -> CreateSessionTxn | KeeperError:

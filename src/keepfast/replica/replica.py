@@ -27,13 +27,15 @@ from keepfast.replica.backpressure import LARGE_REPLY, note_large
 from keepfast.replica.connection import NO_OPERATION, Connection, PendingWrite, Phase
 from keepfast.replica.events import tell
 from keepfast.replica.forwarder import Forwarder
+from keepfast.replica.handshake import Handshake
+from keepfast.replica.local_writes import answers_alone
 from keepfast.replica.malformed import UnreadableError
 from keepfast.replica.options import ReplicaOptions
 from keepfast.replica.proposals import WRITES, Append, Proposal
 from keepfast.replica.proposer import Proposer, decode_write
 from keepfast.replica.reads import HANDLERS as READS
 from keepfast.replica.replies import reply_body
-from keepfast.replica.sessions import SessionTracker, TouchTable, first_session_id
+from keepfast.replica.sessions import SessionTracker, TouchTable
 from keepfast.replica.statistics import (
     DIGEST_INTERVAL,
     Distribution,
@@ -47,9 +49,6 @@ from keepfast.tree import (
     WatchTable,
 )
 from keepfast.wire import (
-    ConnectRequest,
-    ConnectResponse,
-    CreateSessionTxn,
     ErrorCode,
     Id,
     KeeperError,
@@ -61,13 +60,9 @@ from keepfast.wire import (
     SessionId,
     Xid,
     Zxid,
-    codec_of,
-    encode,
-    encode_frame,
     encode_reply,
     invariant,
     make_zxid,
-    session_password,
 )
 
 if TYPE_CHECKING:
@@ -78,10 +73,12 @@ _HEADER_SIZE: Final = 8
 _LENGTH_SIZE: Final = 4
 _NO_PASSWORD: Final = bytes(16)
 
+_OPEN: Final = Phase.OPEN
 _PING: Final = OpCode.PING.value
 _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
 _CREATE_SESSION: Final = OpCode.CREATE_SESSION.value
 _MULTI: Final = OpCode.MULTI.value
+_SET_DATA: Final = OpCode.SET_DATA.value
 _SYNC: Final = OpCode.SYNC.value
 
 
@@ -119,14 +116,13 @@ class Replica:
             options.authentication, options.super_digest, make_nonce
         )
         self.throttle = Throttle(self)
-        # Connections that sent something: a change of the role ends them.
-        self._greeted: dict[Connection, None] = {}
+        self.handshake = Handshake(self)
         self.syncs = Syncs(self)
-        self._next_session = first_session_id(options.server_id, wall_ms)
         self._number = 0
-        # The role: at most one of the two is there.
+        # The role: at most one of the two is there, or neither and it is read-only.
         self.proposer: Proposer | None = None
         self.forwarder: Forwarder | None = None
+        self.is_read_only = False
         self.tree = Tree() if tree is None else tree
         self.sessions: SessionTracker | TouchTable = SessionTracker(options.tick_ms)
         # What replies show: the last txn, or the start of the epoch that is served.
@@ -152,17 +148,26 @@ class Replica:
         self.sessions = self.forwarder.sessions
         self.last_zxid = max(tree.last_zxid, make_zxid(epoch, 0))
 
+    def show(self, tree: Tree) -> None:
+        """Serve a tree as it is to clients that are content with that (read-only mode)."""
+        self.stand_down("the server is read-only now")
+        self.tree = tree
+        self.sessions = TouchTable(tree)
+        self.is_read_only = True
+        self.last_zxid = tree.last_zxid
+
     def stand_down(self, reason: str) -> None:
         """Serve nobody: clients must look for another server, their sessions live on."""
-        for connection in list(self._greeted):
+        for connection in list(self.handshake.greeted):
             self.close(connection, reason)
         self.proposer = self.forwarder = None
+        self.is_read_only = False
         self.syncs.clear()
 
     @property
     def is_serving(self) -> bool:
         """Whether it has a role."""
-        return self.proposer is not None or self.forwarder is not None
+        return self.proposer is not None or self.forwarder is not None or self.is_read_only
 
     # -- what the driver calls -------------------------------------------------------------------
 
@@ -205,8 +210,8 @@ class Replica:
         if not payloads:
             return
         if connection.phase is not Phase.OPEN:
-            payloads = self._greet(connection, payloads)
-        elif not self.sessions.touch(connection.session_id, self.now_ms):
+            payloads = self.handshake.greet(connection, payloads)
+        elif not self.handshake.touch(connection):
             self.close(connection, "the session has ended")
             return
         count = len(payloads)
@@ -222,7 +227,7 @@ class Replica:
         connection.queue.clear()
         connection.held.clear()
         self.throttle.forget(connection)
-        self._greeted.pop(connection, None)
+        self.handshake.greeted.pop(connection, None)
         self.watches.drop(connection)
         if self.connections.get(connection.session_id) is connection:
             del self.connections[connection.session_id]
@@ -243,9 +248,15 @@ class Replica:
         """The txns that this server proposed up to `zxid` are agreed on: apply them, in order."""
         if self.proposer is None:
             return
-        proposals = self.proposer.proposals
-        while proposals and proposals[0].entry.header.zxid <= zxid:
-            self._commit(proposals.popleft())
+        proposals, quick = self.proposer.proposals, self.proposer.quick
+        while proposals and proposals[0].zxid <= zxid:
+            if quick is not None:
+                quick.commit(zxid)
+                if not proposals or proposals[0].zxid > zxid:
+                    break
+            proposal = proposals.popleft()
+            if isinstance(proposal, Proposal):
+                self._commit(proposal)
         self.throttle.release()
 
     def commit_entry(self, entry: LogEntry) -> None:
@@ -258,6 +269,7 @@ class Replica:
     def tick(self) -> None:
         """Expire sessions and clean up; call it about once a tick."""
         self.throttle.tick()
+        self.handshake.tick()
         if self.proposer is not None and self.is_writable:
             self.proposer.tick()
 
@@ -271,115 +283,6 @@ class Replica:
         for session_id in list(self.tree.sessions):
             self.sessions.touch(session_id, self.now_ms)
 
-    # -- handshake -------------------------------------------------------------------------------
-
-    def _greet(self, connection: Connection, payloads: list[bytes]) -> list[bytes]:
-        """Handle the frames before the session is there; gives those that can be handled now."""
-        if connection.phase is Phase.NEW:
-            if not self.is_serving:
-                self.close(connection, "the server has no leader and serves nobody")
-                return []
-            self._greeted[connection] = None
-            self.statistics.received += 1
-            connection.received += 1
-            try:
-                request = codec_of(ConnectRequest).decode(payloads.pop(0))
-            except MalformedRecord as error:
-                self.close(connection, f"not a connect request: {error}")
-                return []
-            self._connect(connection, request)
-        if connection.phase is Phase.CONNECTING:
-            # A client may send requests before it knows its session.
-            connection.queue.extend(payloads)
-            return []
-        return payloads if connection.phase is Phase.OPEN else []
-
-    def _connect(self, connection: Connection, request: ConnectRequest) -> None:
-        throttle = self.throttle.connections
-        if not throttle.admits(self.now_ms, is_new=request.session_id == 0):
-            self.statistics.throttle_refusals += 1
-            self.close(connection, "too many connections at once")
-            return
-        self.statistics.token_deficit.add(throttle.deficit)
-        self.statistics.connects += 1
-        connection.wants_read_only_byte = request.read_only is not None
-        if request.last_zxid_seen > self.last_zxid:
-            self.close(
-                connection,
-                f"client has seen zxid {request.last_zxid_seen:#x}, "
-                f"our last is {self.last_zxid:#x}: it must try another server",
-            )
-            return
-        options = self.options
-        timeout_ms = min(
-            max(request.timeout_ms, options.min_session_timeout_ms), options.max_session_timeout_ms
-        )
-        session_id = request.session_id
-        if session_id == 0:
-            if not self.is_writable:
-                self.close(connection, "no new session while the disk is full")
-                return
-            session_id = SessionId(self._next_session)
-            self._next_session += 1
-            connection.phase = Phase.CONNECTING
-            connection.identify(session_id, timeout_ms)
-            self._create_session(connection)
-            return
-        self.statistics.revalidations += 1
-        earlier = self.connections.get(session_id)
-        if earlier is not None:
-            self.close(earlier, "its client has connected again")
-        connection.identify(session_id, timeout_ms)
-        if request.password != session_password(session_id) or session_id not in self.sessions:
-            self.session_found(connection, is_valid=False)
-        elif self.proposer is not None:
-            owner = ServerId(options.server_id)
-            found = self.proposer.revalidate(session_id, timeout_ms, owner)
-            self.session_found(connection, is_valid=found)
-        elif self.forwarder is not None:
-            connection.phase = Phase.CONNECTING
-            self.forwarder.revalidate(connection)
-
-    def _create_session(self, connection: Connection) -> None:
-        timeout = CreateSessionTxn(connection.timeout_ms)
-        if self.proposer is not None:
-            self.proposer.owners[connection.session_id] = ServerId(self.options.server_id)
-            self.proposer.propose(connection.caller, 0, _CREATE_SESSION, timeout, connection)
-        elif self.forwarder is not None:
-            self.forwarder.create_session(connection)
-
-    def session_found(self, connection: Connection, is_valid: bool) -> None:
-        """Whether the session that a client came back with lives is known now."""
-        if connection.phase is Phase.CLOSED:
-            return
-        if is_valid:
-            self._welcome(connection)
-            return
-        refusal = ConnectResponse(0, 0, SessionId(0), _NO_PASSWORD, self._flag(connection))
-        self.send(connection, encode_frame(encode(refusal)))
-        self.close(connection, "unknown session or wrong password")
-
-    def _flag(self, connection: Connection) -> bool | None:
-        return False if connection.wants_read_only_byte else None
-
-    def _welcome(self, connection: Connection) -> None:
-        """The session is there: answer, then handle what the client has sent since."""
-        session_id = connection.session_id
-        answer = ConnectResponse(
-            0,
-            connection.timeout_ms,
-            session_id,
-            session_password(session_id),
-            self._flag(connection),
-        )
-        connection.phase = Phase.OPEN
-        self.throttle.welcomed(connection)
-        self.connections[session_id] = connection
-        self.send(connection, encode_frame(encode(answer)))
-        early = [item for item in connection.queue if isinstance(item, bytes)]
-        connection.queue.clear()
-        self.handle_all(connection, early)
-
     # -- requests --------------------------------------------------------------------------------
 
     def handle_all(self, connection: Connection, payloads: list[bytes]) -> None:
@@ -390,6 +293,7 @@ class Replica:
         if connection.owes_identity:
             payloads = self._identify(connection, payloads)
         queue, out = connection.queue, connection.out
+        quick = None if self.proposer is None else self.proposer.quick
         # Everything in `out` that was not counted as told is the reply to a read.
         before = len(out) - connection.told
         waiting = iter(payloads)
@@ -403,6 +307,8 @@ class Replica:
                 out.append(reply)
                 if len(reply) > LARGE_REPLY and note_large(self, connection, len(reply)):
                     connection.held.extend(waiting)
+            elif op == _SET_DATA and quick is not None and quick.propose(connection, xid, payload):
+                pass
             else:
                 self._handle_ordered(connection, xid, op, payload)
                 if connection.phase is not Phase.OPEN:
@@ -433,7 +339,7 @@ class Replica:
 
     def _handle_ordered(self, connection: Connection, xid: int, op: int, payload: bytes) -> None:
         """A write, a read behind a write, or something else."""
-        if op in WRITES:
+        if op in WRITES or (self.is_read_only and op == _SYNC):
             if not self.throttle.holds(connection, payload):
                 self._write(connection, xid, op, payload)
         elif op in INTRODUCTIONS:
@@ -452,6 +358,9 @@ class Replica:
     def _write(self, connection: Connection, xid: int, op: int, payload: bytes) -> None:
         waiting = PendingWrite(self.now_ms, xid, op)
         connection.queue.append(waiting)
+        is_alone = connection.caller.is_local or self.is_read_only
+        if is_alone and answers_alone(self, connection, waiting, payload):
+            return
         if self.throttle.limits_large and not self.throttle.takes_write(waiting, len(payload)):
             self._refuse_large(connection)
         elif not self.is_writable:
@@ -516,7 +425,7 @@ class Replica:
                 tell(self, change, zxid)
         connection, waiting = proposal.connection, proposal.waiting
         if proposal.op == _CREATE_SESSION:
-            self._session_created(connection)
+            self.handshake.created(connection)
         elif proposal.op == _CLOSE_SESSION:
             self._session_closed(connection, waiting, proposal)
         elif connection is not None and waiting is not None:
@@ -541,23 +450,33 @@ class Replica:
     def send_ready(self, connection: Connection) -> None:
         """Send the replies that nothing is before any more."""
         since_ms = self.now_ms
-        queue = connection.queue
-        while queue and connection.phase is Phase.OPEN and not connection.is_stalled:
+        queue, out = connection.queue, connection.out
+        sent = reads = xid = op = 0
+        while queue and connection.phase is _OPEN and not connection.is_stalled:
             item = queue[0]
             if isinstance(item, PendingWrite):
                 if item.reply is None:
-                    return
+                    break
+                if reads:
+                    self.note(self.statistics.slow_reads, connection, op, xid, since_ms, reads)
+                    reads = 0
                 since_ms = item.since_ms
-                queue.popleft()
-                self.send(connection, item.reply)
+                reply = item.reply
             else:
-                queue.popleft()
                 xid, op = _REQUEST_HEADER.unpack_from(item)
                 reply = self._read(connection, xid, op, item)
-                self.send(connection, reply)
-                self.note(self.statistics.slow_reads, connection, op, xid, since_ms)
+                reads += 1
                 if len(reply) > LARGE_REPLY:
                     note_large(self, connection, len(reply))
+            queue.popleft()
+            out.append(reply)
+            sent += 1
+        if sent:
+            connection.told += sent
+            self.statistics.told += sent
+            self.dirty.add(connection)
+        if reads:
+            self.note(self.statistics.slow_reads, connection, op, xid, since_ms, reads)
 
     def send(self, connection: Connection, data: bytes) -> None:
         """Queue a frame for a client."""
@@ -567,20 +486,25 @@ class Replica:
         self.dirty.add(connection)
 
     def note(
-        self, times: Distribution, connection: Connection, op: int, xid: int, since_ms: int
+        self,
+        times: Distribution,
+        connection: Connection,
+        op: int,
+        xid: int,
+        since_ms: int,
+        count: int = 1,
     ) -> None:
-        """Count a request that had to wait and is answered now."""
+        """Count a request that had to wait and is answered now, or the last of several."""
         spent_ms = self.now_ms - since_ms
-        times.add(spent_ms)
-        connection.note(op, xid, self.last_zxid, self.now_ms, spent_ms)
+        times.add(spent_ms, count)
+        connection.note(op, xid, self.last_zxid, self.now_ms, spent_ms, count)
 
     # -- sessions --------------------------------------------------------------------------------
 
-    def _session_created(self, connection: Connection | None) -> None:
-        if connection is not None and connection.phase is Phase.CONNECTING:
-            updates = self.statistics.updates
-            self.note(updates, connection, _CREATE_SESSION, 0, connection.opened_ms)
-            self._welcome(connection)
+    def note_created(self, connection: Connection) -> None:
+        """Count a session that was created by a txn."""
+        updates = self.statistics.updates
+        self.note(updates, connection, _CREATE_SESSION, 0, connection.opened_ms)
 
     def _session_closed(
         self, connection: Connection | None, waiting: PendingWrite | None, proposal: Proposal

@@ -42,6 +42,11 @@ class Syncs:
         self._replica = replica
         self._waiting: deque[_Waiting] = deque()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is anything to release."""
+        return bool(self._waiting)
+
     def ask(self, connection: Connection, xid: int, payload: bytes) -> None:
         """Handle a sync."""
         waiting = PendingWrite(self._replica.now_ms, xid, _SYNC)

@@ -128,6 +128,8 @@ class Throttle:
         # Whether the size of requests is looked at.
         self.limits_large = options.large_request_bytes > 0
         self.large_bytes = 0
+        # Whether each write is looked at, and not only their number.
+        self.is_strict = self.limits_large or options.max_requests > 0
 
     # -- connections -----------------------------------------------------------------------------
 

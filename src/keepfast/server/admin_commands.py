@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from keepfast.server.ensemble_report import ensemble_facts, member_of, peer_state
+from keepfast.server.ensemble_report import (
+    ensemble_facts,
+    member_of,
+    monitor_facts,
+    peer_state,
+)
 from keepfast.server.http import HttpRequest
 from keepfast.server.java_text import java_hex, java_long
 from keepfast.server.metrics import collect, flat_values
@@ -261,11 +266,7 @@ def _last_snapshot(server: Server) -> Mapping[str, Any]:
 
 
 def _monitor(server: Server) -> Mapping[str, Any]:
-    return {
-        "version": VERSION_TEXT,
-        "server_state": server.mode,
-        **dict(flat_values(collect(server))),
-    }
+    return {**monitor_facts(server), **dict(flat_values(collect(server)))}
 
 
 async def _leader(server: Server, _admin: AdminServer, _request: HttpRequest) -> CommandAnswer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 from keepfast.server.config_errors import ConfigError
@@ -21,14 +22,20 @@ _Trace = tuple[int, int, int] | None
 class CertificateKeeper:
     """Holds the context. Connections that exist keep the one they began with."""
 
-    def __init__(self, config: TlsConfig, log: EventLog) -> None:
+    def __init__(
+        self,
+        config: TlsConfig,
+        log: EventLog,
+        load: Callable[[TlsConfig], ServerContext] = server_context,
+    ) -> None:
         """Read the stores. Raises ConfigError."""
         self._config = config
         self._log = log
+        self._load = load
         # Before reading: a change meanwhile must be seen as one.
         self._loaded = self._traces()
         self._refused: list[_Trace] = []
-        self.context = self._take(server_context(config))
+        self.context = self._take(load(config))
 
     async def watch(self, interval_seconds: float = _INTERVAL_SECONDS) -> None:
         """Look again and again, until cancelled. A store that cannot be read changes nothing."""
@@ -39,7 +46,7 @@ class CertificateKeeper:
                 continue
             try:
                 # Not on the loop: opening a store takes thousands of hashes, on purpose.
-                loaded = await asyncio.to_thread(server_context, self._config)
+                loaded = await asyncio.to_thread(self._load, self._config)
             except ConfigError as error:
                 # Tried again at every look, but told once: it may be half written.
                 if traces != self._refused:

@@ -34,6 +34,7 @@ def ensemble_options(config: ServerConfig) -> EnsembleOptions:
             init_limit=timing.init_limit,
             sync_limit=timing.sync_limit,
             snapshot_size_factor=config.data.snapshot_size_factor,
+            is_read_only_enabled=config.features.read_only_mode,
             is_reconfig_enabled=config.features.reconfig_enabled,
             is_standalone_enabled=config.features.standalone_enabled,
             election=ElectionOptions(

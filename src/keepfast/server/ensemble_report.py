@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from keepfast.quorum import Standing
 from keepfast.replica import Member, Role, census_of, why_not_serving
@@ -18,6 +18,11 @@ from keepfast.wire import format_zxid
 
 if TYPE_CHECKING:
     from keepfast.server.server import Server
+
+# How many are shown of the digests that are kept: servers are never asked at the same moment.
+_RECENT_DIGESTS: Final = 8
+# Of the facts below, those that are no numbers and that mntr shows.
+_MONITORED: Final = ("standing", "ensemble", "catch_up", "catch_up_reason", "digest")
 
 
 def member_of(server: Server) -> Member | None:
@@ -91,6 +96,8 @@ def ensemble_facts(server: Server) -> Mapping[str, str | int]:
         facts["zxid"] = format_zxid(tree.last_zxid)
         facts["digest"] = f"{tree.digest:#x}"
         facts["state_digest"] = f"{tree.state_digest:#x}"
+    recent = list(server.replica.statistics.digests)[-_RECENT_DIGESTS:]
+    facts["recent_digests"] = ",".join(f"{zxid:#x}:{digest:#x}" for zxid, digest in recent)
     facts["connections"] = server.connection_count
     facts["writable"] = int(server.replica.is_writable)
     member = member_of(server)
@@ -124,6 +131,15 @@ def _member_facts(member: Member) -> dict[str, str | int]:
             how = "" if plan is None else f" {plan.kind.value}: {plan.reason}"
             facts[f"learner.{learner.server_id}"] = f"{learner.step.name.lower()}{how}"
     return facts
+
+
+def monitor_facts(server: Server) -> Mapping[str, str]:
+    """What mntr and the admin command of that name show besides numbers, in its order."""
+    shown = {"version": VERSION_TEXT, "server_state": server.mode}
+    if server.member is not None:
+        shown["peer_state"] = peer_state(server)
+    facts = ensemble_facts(server)
+    return shown | {f"keepfast_{name}": str(facts[name]) for name in _MONITORED if name in facts}
 
 
 def peer_state(server: Server) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 from typing import Final
 
+from keepfast.server.certificate_keeper import CertificateKeeper
 from keepfast.server.certificates import names_host, read_certificate
+from keepfast.server.config_ensemble import EnsembleConfig
 from keepfast.server.config_security import TlsConfig
 from keepfast.server.logs import EventLog
 from keepfast.server.tls_context import client_context, server_context
 from keepfast.server.tls_port import confirmed_name
 
-QUORUM_PREFIX: Final = "ssl.quorum."
+_PREFIX: Final = "ssl.quorum."
 
 
 class PeerTls:
@@ -27,23 +30,28 @@ class PeerTls:
     ) -> None:
         """Read the stores. Raises ConfigError."""
         self._config = config
-        self._log = log
         self.is_dialling = is_dialling
         self.takes_plain = takes_plain
         self.detection_seconds = config.handshake_detection_timeout_ms / 1000
-        self.load()
+        self._accepting = CertificateKeeper(config, log, partial(server_context, prefix=_PREFIX))
+        self._dialling = CertificateKeeper(config, log, partial(client_context, prefix=_PREFIX))
 
-    def load(self) -> None:
-        """Read the stores again; connections that exist keep what they have. Raises ConfigError."""
-        server = server_context(self._config, QUORUM_PREFIX)
-        client = client_context(self._config, QUORUM_PREFIX)
-        for warning in dict.fromkeys((*server.warnings, *client.warnings)):
-            self._log.warning("certificates", problem=warning)
-        self.server_context: ssl.SSLContext = server.context
-        self.client_context: ssl.SSLContext = client.context
+    @property
+    def server_context(self) -> ssl.SSLContext:
+        """For connections that others make."""
+        return self._accepting.context
+
+    @property
+    def client_context(self) -> ssl.SSLContext:
+        """For connections that this server makes."""
+        return self._dialling.context
+
+    async def watch(self) -> None:
+        """Read the stores again whenever their files change, until cancelled."""
+        await asyncio.gather(self._accepting.watch(), self._dialling.watch())
 
     async def check_host_dialled(self, transport: asyncio.Transport, host: str) -> None:
-        """SSLCertVerificationError if who answered is not the host that was asked for."""
+        """OSError if who answered does not prove to be the host that was asked for."""
         if self._config.hostname_verification:
             await self._check(transport, host)
 
@@ -55,6 +63,7 @@ class PeerTls:
     async def _check(self, transport: asyncio.Transport, host: str | None) -> None:
         shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         if shown is None:
+            # It was not asked for one, or need not have one.
             return
         try:
             certificate = read_certificate(shown)
@@ -68,3 +77,12 @@ class PeerTls:
         if can_ask and names_host(certificate, await confirmed_name(address)):
             return
         raise ssl.SSLCertVerificationError(f"its certificate does not name {host or address}")
+
+
+def load_peer_tls(ensemble: EnsembleConfig, config: TlsConfig, log: EventLog) -> PeerTls | None:
+    """What the settings say; None if servers talk in the clear. Raises ConfigError."""
+    if not ensemble.ssl_quorum and not ensemble.port_unification:
+        return None
+    return PeerTls(
+        config, log, is_dialling=ensemble.ssl_quorum, takes_plain=ensemble.port_unification
+    )

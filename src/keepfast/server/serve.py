@@ -50,6 +50,8 @@ def options_of(config: ServerConfig) -> ServerOptions:
         replica=ReplicaOptions(
             server_id=config.ensemble.my_id if config.ensemble.my_id is not None else 1,
             tick_ms=timing.tick_time_ms,
+            has_local_sessions=config.is_distributed and config.sessions.local_sessions_enabled,
+            has_session_upgrades=config.sessions.local_sessions_upgrading_enabled,
             min_session_timeout_ms=timing.min_session_timeout_ms,
             max_session_timeout_ms=timing.max_session_timeout_ms,
             max_frame_bytes=limits.jute_max_buffer,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from keepfast.server.ensemble_report import ensemble_facts, member_of, peer_state
+from keepfast.server.ensemble_report import ensemble_facts, member_of, monitor_facts
 from keepfast.server.java_text import java_date, java_hex, java_long, java_number
 from keepfast.server.metrics import collect, flat_values
 from keepfast.server.reports import (
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 NOT_SERVING: Final = "This ZooKeeper instance is not currently serving requests"
 
 WORD_SIZE: Final = 4
-# What mntr shows of the facts about the data, besides the numbers that metrics have.
-_TOLD: Final = ("standing", "ensemble", "catch_up", "catch_up_reason", "digest")
 _MASK: Final = Struct(">q")
 # The only word with an argument.
 _SET_MASK: Final = b"stmk"
@@ -241,12 +239,8 @@ def _hash(server: Server) -> str:
 
 
 def _mntr(server: Server) -> str:
-    lines = [f"zk_version\t{VERSION_TEXT}", f"zk_server_state\t{server.mode}"]
-    if server.member is not None:
-        lines.append(f"zk_peer_state\t{peer_state(server)}")
+    lines = [f"zk_{name}\t{value}" for name, value in monitor_facts(server).items()]
     lines.extend(f"zk_{name}\t{java_number(value)}" for name, value in flat_values(collect(server)))
-    facts = ensemble_facts(server)
-    lines.extend(f"zk_keepfast_{name}\t{facts[name]}" for name in _TOLD if name in facts)
     return _lines(*lines)
 
 

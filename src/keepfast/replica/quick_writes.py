@@ -1,0 +1,157 @@
+"""The quick way of plain setData requests: from a client's bytes to its reply.
+
+Most writes go this way (tree/plain_sets.py says which). It differs from the general one, of
+`Proposer.propose` and `Replica.commit`, in cost alone: one call makes the txn, one loop applies and
+answers all that became durable together, and what is counted is counted once for each run of writes
+that one client sent together. Whatever is not plain takes the general way; both share one order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from keepfast.replica.connection import PendingWrite
+from keepfast.replica.events import tell
+from keepfast.replica.proposals import Append, PlainProposal
+from keepfast.replica.statistics import DIGEST_INTERVAL, TreeDigest
+from keepfast.tree import Caller, Change, ChangeKind, PlainSets, wire_stat
+from keepfast.wire import OpCode, ServerId, Zxid
+
+if TYPE_CHECKING:
+    from keepfast.replica.connection import Connection
+    from keepfast.replica.proposer import Proposer
+    from keepfast.replica.replica import Replica
+
+_SET_DATA: Final = OpCode.SET_DATA.value
+_DATA: Final = ChangeKind.DATA
+_REQUEST_HEADER_SIZE: Final = 8
+_COUNTER: Final = 0xFFFFFFFF
+# A little before the end of an epoch's counter, where the general way looks closer.
+_LAST_COUNTER: Final = 0xFFFFFF00
+
+# A reply's length, xid, zxid and error; behind it the 68 bytes of Stat.
+_pack_reply: Final = Struct(">iiqi").pack
+_REPLY_SIZE: Final = 16 + 68
+
+# The constructor of a NamedTuple takes twice as long.
+_new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
+
+
+class QuickWrites:
+    """See the module. A part of a Proposer, for one leader's term."""
+
+    __slots__ = ("_most_waiting", "_proposer", "_replica", "_server_id", "_sets")
+
+    def __init__(self, replica: Replica, proposer: Proposer, sets: PlainSets) -> None:
+        self._replica = replica
+        self._proposer = proposer
+        self._sets = sets
+        self._server_id = ServerId(replica.options.server_id)
+        # Beyond it the general way decides who has to wait.
+        self._most_waiting = replica.options.outstanding_limit
+
+    def propose(self, connection: Connection, xid: int, payload: bytes) -> bool:
+        """Make a txn of a client's setData; False: nothing was done, take the general way."""
+        replica, proposer = self._replica, self._proposer
+        caller = connection.caller
+        if (
+            not replica.is_writable
+            or len(proposer.proposals) >= self._most_waiting
+            or proposer.owners.get(caller.session_id) != self._server_id
+        ):
+            return False
+        waiting = PendingWrite(replica.now_ms, xid, _SET_DATA)
+        if not self._propose(caller, xid, payload, _REQUEST_HEADER_SIZE, connection, waiting):
+            return False
+        connection.queue.append(waiting)
+        return True
+
+    def propose_forwarded(self, caller: Caller, xid: int, body: bytes) -> bool:
+        """The same for a client of another server, which answers it."""
+        return self._propose(caller, xid, body, 0, None, None)
+
+    def _propose(
+        self,
+        caller: Caller,
+        xid: int,
+        request: bytes,
+        offset: int,
+        connection: Connection | None,
+        waiting: PendingWrite | None,
+    ) -> bool:
+        replica, proposer = self._replica, self._proposer
+        zxid = Zxid(proposer.last_proposed + 1)
+        if zxid & _COUNTER >= _LAST_COUNTER or len(request) > replica.max_field:
+            return False
+        plain = self._sets.prepare(caller, xid, zxid, replica.wall_ms, request, offset)
+        if plain is None:
+            return False
+        proposer.last_proposed = zxid
+        replica.appends.append(_new_tuple(Append, (zxid, plain[0], plain[5])))
+        proposer.proposals.append(PlainProposal(zxid, plain, connection, waiting))
+        return True
+
+    def commit(self, up_to: Zxid) -> None:
+        """Apply and answer the plain writes that are next in line, up to a zxid."""
+        replica, proposals = self._replica, self._proposer.proposals
+        statistics, watches, syncs = replica.statistics, replica.watches, replica.syncs
+        take_data, installed = replica.tree.take_data, self._sets.installed
+        # The last write that was answered, for whom, and how many like it are not counted yet.
+        client: Connection | None = None
+        last: PendingWrite | None = None
+        run = sent = 0
+        while proposals:
+            proposal = proposals[0]
+            if type(proposal) is not PlainProposal or proposal.zxid > up_to:
+                break
+            proposals.popleft()
+            zxid, connection, waiting = proposal.zxid, proposal.connection, proposal.waiting
+            _, path, new, before, delta, digest = proposal.plain
+            node = take_data(zxid, path, new, before, delta, digest)
+            installed(path, new)
+            replica.last_zxid = zxid
+            if not zxid % DIGEST_INTERVAL:
+                statistics.digests.append(TreeDigest(zxid, digest))
+            if watches:
+                tell(replica, Change(_DATA, path, new.acl), zxid)
+            if connection is not None and waiting is not None:
+                if connection is not client or last is None or waiting.since_ms != last.since_ms:
+                    self._count(client, last, run)
+                    client, run = connection, 0
+                last = waiting
+                run += 1
+                reply = _pack_reply(_REPLY_SIZE, waiting.xid, zxid, 0) + wire_stat(node)
+                queue = connection.queue
+                if queue and queue[0] is waiting and _is_held_up(queue):
+                    queue.popleft()
+                    connection.out.append(reply)
+                    connection.told += 1
+                    sent += 1
+                else:
+                    # This write counts before the reads behind it do.
+                    self._count(client, last, run)
+                    client = None
+                    replica.answer(connection, waiting, reply)
+            if syncs.is_waiting:
+                syncs.release(zxid)
+        statistics.told += sent
+        self._count(client, last, run)
+
+    def _count(self, client: Connection | None, last: PendingWrite | None, run: int) -> None:
+        """Count writes of one client that waited for the same time, `last` being the last."""
+        if client is not None and last is not None:
+            replica = self._replica
+            replica.dirty.add(client)
+            updates = replica.statistics.updates
+            replica.note(updates, client, _SET_DATA, last.xid, last.since_ms, run)
+
+
+def _is_held_up(queue: deque[PendingWrite | bytes]) -> bool:
+    """Whether nothing can be answered behind the first in line."""
+    if len(queue) == 1:
+        return True
+    following = queue[1]
+    return isinstance(following, PendingWrite) and following.reply is None
