@@ -176,6 +176,16 @@ class ApacheServer:
         """SIGKILL, and wait."""
         self._end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     def ask(self, word: str) -> str:
         """The answer to a four-letter word."""
         return words.ask(self.port, word)

@@ -73,7 +73,7 @@ class MixedEnsemble:
         """All members, for a client."""
         return ",".join(server.hosts for server in self.servers.values())
 
-    def start(self, *ids: int, timeout: float = 90) -> Self:
+    def start(self, *ids: int, timeout: float = 60) -> Self:
         """Start these, or all; wait until one leads and all that run serve."""
         for id in ids or self.servers:
             if not self.servers[id].is_running:
@@ -143,4 +143,3 @@ class MixedEnsemble:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.apache import words
+from tests.apache.server import ApacheServer
+from tests.mixed.load import Load
 from tests.mixed.servers import APACHE, KEEPFAST, MixedEnsemble
 
 pytestmark = pytest.mark.conformance
@@ -64,3 +67,92 @@ def test_apache_followers_under_keepfast__equal_through_restarts(tmp_path: Path)
         ensemble.assert_equal()
         restart(ensemble, 3)
         ensemble.assert_equal()
+
+
+def log_holds(server: ApacheServer, text: bytes) -> bool:
+    """Whether some log of a server holds these bytes."""
+    logs = server.version_dir.glob("log.*")
+    return any(text in path.read_bytes() for path in logs)
+
+
+def diverge(ensemble: MixedEnsemble) -> int:
+    """Have the leader log a write that nobody else sees, and stop everybody; gives its id."""
+    leader = ensemble.leader()
+    assert leader is not None
+    server = ensemble.servers[leader]
+    others = [other for id, other in ensemble.servers.items() if id != leader]
+    with server.connect() as client:
+        for other in others:
+            other.pause()
+        client.create_async("/orphan", b"never agreed on")
+        words.wait_until(lambda: log_holds(server, b"/orphan"), "the leader has logged it")
+        # They never ran again, so what came for them meanwhile was not read.
+        for other in others:
+            other.kill()
+        server.kill()
+    return leader
+
+
+@pytest.mark.parametrize("kind", [APACHE, KEEPFAST])
+@pytest.mark.parametrize("others_write", [False, True])
+def test_leader_with_a_write_of_its_own__loses_it_when_it_comes_back(
+    tmp_path: Path, kind: str, others_write: bool
+) -> None:
+    """The leader is of one kind, and whoever takes over of the other: TRUNC, or SNAP."""
+    other = KEEPFAST if kind == APACHE else APACHE
+    with MixedEnsemble(tmp_path, {1: other, 2: other, 3: kind}) as ensemble:
+        ensemble.start()
+        write_through(ensemble, "before", 5)
+        ensemble.settle()
+        if ensemble.leader() != 3:
+            # By the greater id, once all have the same history.
+            ensemble.servers[ensemble.leader() or 0].kill()
+            ensemble.wait_serving()
+            ensemble.start()
+        assert ensemble.leader() == 3
+        assert diverge(ensemble) == 3
+        ensemble.start(1, 2)
+        if others_write:
+            write_through(ensemble, "meanwhile", 5)
+        ensemble.start(3)
+        write_through(ensemble, "after", 5)
+        ensemble.assert_equal()
+        assert all("/orphan" not in tree for tree in ensemble.trees().values())
+
+
+@pytest.mark.parametrize("kind", [APACHE, KEEPFAST])
+def test_wiped_server__is_filled_by_a_leader_of_the_other_kind(tmp_path: Path, kind: str) -> None:
+    other = KEEPFAST if kind == APACHE else APACHE
+    with MixedEnsemble(tmp_path, {1: kind, 2: other, 3: other}) as ensemble:
+        ensemble.start()
+        with ensemble.servers[2].connect() as client:
+            client.create("/large", b"")
+            for _ in range(60):
+                # Much log for a small tree: a tree is what a leader sends.
+                client.set("/large", b"x" * 50_000)
+        write_through(ensemble, "before", 5)
+        ensemble.settle()
+        ensemble.servers[1].kill()
+        ensemble.wait_serving()
+        shutil.rmtree(ensemble.servers[1].version_dir)
+        ensemble.start(1)
+        write_through(ensemble, "after", 5)
+        ensemble.assert_equal()
+
+
+def test_apache_ensemble__is_replaced_server_by_server_and_back_under_load(tmp_path: Path) -> None:
+    with MixedEnsemble(tmp_path, dict.fromkeys((1, 2, 3), APACHE)) as ensemble:
+        ensemble.start()
+        with Load(ensemble.hosts) as load:
+            for kind in (KEEPFAST, APACHE):
+                for id in (1, 2, 3):
+                    load.wait_for_writes(20)
+                    ensemble.servers[id].stop()
+                    ensemble.place(id, kind)
+                    ensemble.start(id)
+                load.wait_for_writes(20)
+        ensemble.assert_equal()
+        assert load.lost_sessions == 0
+        with ensemble.servers[1].connect() as client:
+            found = {client.get(path)[0] for path in load.acknowledged}
+        assert found == {b"acknowledged"}

@@ -193,9 +193,8 @@ class MemberDriver:
     async def _welcome(self, stream: PeerStream) -> None:
         if self._security.sasl is not None:
             await self._security.sasl.check(stream)
-        link = self._new_link()
-        stream.hand_over(PeerLink(self, link))
-        self._run(lambda: self.member.link_accepted(link))
+        # The member knows the link before its first bytes are passed on: some may be there already.
+        stream.hand_over(PeerLink(self, self._new_link(), self.member.link_accepted))
 
     def _new_link(self) -> Link:
         self._number += 1
@@ -217,14 +216,12 @@ class MemberDriver:
             self._server.log.info("leader-not-reached", leader=server_id, reason=error)
             self._run(self.member.dial_failed)
             return
-        link = self._new_link()
-        protocol = PeerLink(self, link)
-        stream.hand_over(protocol)
-        self._run(lambda: self.member.link_dialled(link))
+        stream.hand_over(PeerLink(self, self._new_link(), self.member.link_dialled))
 
-    def linked(self, peer: PeerLink) -> None:
+    def linked(self, peer: PeerLink, begin: Callable[[Link], None]) -> None:
         """A connection is there."""
         self._links[peer.link] = peer
+        self._run(lambda: begin(peer.link))
 
     def received(self, link: Link, data: bytes) -> None:
         """Bytes of a peer."""

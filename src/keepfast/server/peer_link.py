@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, cast
 
 from keepfast.quorum import Link, RecordStream, TreeStream
@@ -20,8 +20,10 @@ _HIGH_WATER_BYTES: Final = 4 << 20
 class PeerLink(asyncio.Protocol):
     """See the module. Streams and bytes leave in the order in which they were given."""
 
-    def __init__(self, driver: MemberDriver, link: Link) -> None:
+    def __init__(self, driver: MemberDriver, link: Link, begin: Callable[[Link], None]) -> None:
+        """`begin` tells the member of the link, once it is there."""
         self.link = link
+        self._begin = begin
         self._driver = driver
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[bytes | RecordStream | TreeStream] = deque()
@@ -32,7 +34,7 @@ class PeerLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
-        self._driver.linked(self)
+        self._driver.linked(self, self._begin)
 
     def data_received(self, data: bytes) -> None:
         self._driver.received(self.link, data)

@@ -1,0 +1,69 @@
+"""A client that writes all the time, whatever happens to the servers."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from types import TracebackType
+from typing import Self
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NodeExistsError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+
+from tests.apache import words
+
+
+class Load:
+    """Creates one znode after the other, and remembers those that were acknowledged."""
+
+    def __init__(self, hosts: str) -> None:
+        self.acknowledged: list[str] = []
+        self.lost_sessions = 0
+        self._client = KazooClient(hosts, timeout=30, randomize_hosts=True)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load")
+
+    def wait_for_writes(self, count: int) -> None:
+        """Wait until so many more writes were acknowledged."""
+        goal = len(self.acknowledged) + count
+        words.wait_until(lambda: len(self.acknowledged) >= goal, "writes go on", timeout=90)
+
+    def __enter__(self) -> Self:
+        self._client.add_listener(self._on_state)
+        self._client.start(timeout=60)
+        self._client.create("/load", b"")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._client.stop()
+        self._client.close()
+
+    def _on_state(self, state: str) -> None:
+        if state == KazooState.LOST and not self._is_over.is_set():
+            self.lost_sessions += 1
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._is_over.is_set():
+                return
+            path = f"/load/{number}"
+            while not self._is_over.is_set():
+                try:
+                    self._client.create(path, b"acknowledged")
+                except NodeExistsError:
+                    break  # an attempt before this one got through, its answer did not
+                except (KazooException, KazooTimeoutError):
+                    self._is_over.wait(0.05)
+                else:
+                    self.acknowledged.append(path)
+                    break
