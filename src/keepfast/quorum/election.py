@@ -256,9 +256,10 @@ class Election:
             # heard again in the round that the caller's `reconfigure` begins.
             return
         ballot = Ballot.of(notification)
-        if self._is_helped(ballot, is_voter=sender in self._quorums.voters):
+        is_voter = sender in self._quorums.voters
+        if self._is_helped(ballot, is_voter=is_voter, is_first=is_first):
             self._tell(sender)
-        if self.state is not PeerState.LOOKING or sender not in self._quorums.voters:
+        if self.state is not PeerState.LOOKING or not is_voter:
             return
         self.told[sender] = ballot
         self._weigh_freshness(sender, ballot, is_first)
@@ -269,12 +270,13 @@ class Election:
         elif ballot.state is not PeerState.OBSERVING:
             self._count_settled(sender, ballot)
 
-    def _is_helped(self, ballot: Ballot, *, is_voter: bool) -> bool:
+    def _is_helped(self, ballot: Ballot, *, is_voter: bool, is_first: bool) -> bool:
         """Whether the sender of this should be told at once what we say.
 
-        An answer is never answered, or two servers would go on for ever: a settled server is not
-        told anything, and of two that look only the one of the lower round is (or, of the same
-        round, one that only asks by one that votes).
+        Answers are not answered for ever: a settled server is not told anything, and of two that
+        look only the one of the lower round is (or, of the same round, one that only asks by one
+        that votes). Beside that, the first word of a connection is answered where one of the two
+        is empty: the second word is what tells whether the ensemble is new.
         """
         if ballot.state is not PeerState.LOOKING:
             return False
@@ -282,6 +284,9 @@ class Election:
             return True
         if self.candidacy is Candidacy.BARRED:
             return False
+        is_empty = self.candidacy is Candidacy.EMPTY or ballot.vote.zxid == NO_ZXID
+        if is_voter and is_first and is_empty:
+            return True
         is_asking = not is_voter and ballot.vote == NO_VOTE
         return ballot.election_epoch < self.election_epoch + is_asking
 

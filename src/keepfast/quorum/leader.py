@@ -198,13 +198,17 @@ class Leader:
 
     def propose(self, zxid: Zxid, entry: bytes) -> None:
         """Send a txn to all who follow; it is being stored here at the same time."""
-        self.last_proposed = zxid
-        self.outstanding.append((zxid, entry))
-        packet = encode_proposal(zxid, entry)
+        self.propose_all([(zxid, entry)])
+
+    def propose_all(self, txns: list[tuple[Zxid, bytes]]) -> None:
+        """The same for several, in order: what one turn of clients wrote goes out at once."""
+        self.last_proposed = last = txns[-1][0]
+        self.outstanding.extend(txns)
+        packets = b"".join([encode_proposal(zxid, entry) for zxid, entry in txns])
         for learner in self.learners.values():
             if learner.gets_proposals and learner.is_follower:
-                self._send(learner.link, packet)
-                learner.unacked.append((zxid, self._now_ms))
+                self._send(learner.link, packets)
+                learner.unacked.append((last, self._now_ms))
 
     def on_durable(self, zxid: Zxid) -> None:
         """Our own log holds everything up to `zxid`."""
@@ -231,11 +235,13 @@ class Leader:
             commits.append(encode_commit(zxid, designated if is_change else None))
         self.last_committed = point
         told, informed = b"".join(commits), None
+        # To ours, a COMMIT says so of all before it as well; an Apache server wants each.
+        told_last = b"".join(commits[-1:]) if changed is None else told
         for learner in self.learners.values():
             if not learner.gets_proposals:
                 continue
             if learner.is_follower:
-                self._send(learner.link, told)
+                self._send(learner.link, told_last if learner.is_keepfast else told)
             else:
                 if informed is None:
                     informed = self._informs(committed, designated)
@@ -351,7 +357,22 @@ class Leader:
         ]
         self.epoch = max(promised) + 1
         self._effects.append(note("epoch", epoch=self.epoch))
-        self._host.order(StoreEpochs(self.epoch, self.own.current_epoch, self._ensemble))
+        self._name_ensemble()
+        self._host.order(StoreEpochs(self.epoch, self.own.current_epoch, self.own.ensemble))
+
+    def _name_ensemble(self) -> None:
+        """Give the ensemble an identity where it has none, before any learner is told one.
+
+        Each server stores it together with the epoch that it agrees to. So once a term is
+        established a quorum has its identity, and the leader of every later term, whose epoch is
+        the highest of its quorum, has it too. One from a term that was never established is
+        forgotten: who has no record yet takes over what the leader says (`Following`).
+        """
+        if self._ensemble is None and all(
+            learner.hello is None or learner.hello.ensemble is not None
+            for learner in self.learners.values()
+        ):
+            self._ensemble = self._host.new_ensemble()
 
     def _ask(self, learner: LearnerLink) -> None:
         hello = LeaderHello(self._own_epoch(), self._ensemble or "")
@@ -424,8 +445,9 @@ class Leader:
                     learner.unacked.append((zxid, self._now_ms))
         start = make_zxid(self._own_epoch(), 0)
         config = self.quorums.next or self.quorums.current
-        if not config.version:
-            # It was never agreed on; that this epoch begins with it is.
+        if not config.version and self._options.is_reconfig_enabled:
+            # It was never agreed on; that this epoch begins with it is. (Where changes are off,
+            # Apache's servers store no version, and would take this one for news for ever.)
             config = config.with_version(start)
         self._send(
             link, encode_packet(QuorumPacket(PacketType.NEWLEADER.value, start, config.text()))
@@ -473,24 +495,6 @@ class Leader:
 
     def _send_up_to_date(self, learner: LearnerLink) -> None:
         self._send(learner.link, encode_packet(QuorumPacket(PacketType.UPTODATE.value, Zxid(-1))))
-        self._stamp()
-
-    def _stamp(self) -> None:
-        """Give the ensemble an identity, when all of its voters are there and none knows of one.
-
-        A quorum is not enough: the missing voter may know one from an earlier term. Learners are
-        told in the next term.
-        """
-        if self._ensemble is not None or self._reached(Step.CURRENT) != self.quorums.voters:
-            return
-        if all(
-            learner.hello is not None and learner.hello.ensemble == ""
-            for learner in self.learners.values()
-            if self._is_voting(learner)
-        ):
-            self._ensemble = self._host.new_ensemble()
-            epoch = self._own_epoch()
-            self._host.order(StoreEpochs(epoch, epoch, self._ensemble))
 
     # -- who counts ------------------------------------------------------------------------------
 

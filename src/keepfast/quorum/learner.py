@@ -110,6 +110,9 @@ class Stage(Enum):
     ACTIVE = "active"
 
 
+_ACTIVE: Final = Stage.ACTIVE
+
+
 class Learner:
     """See the module."""
 
@@ -317,6 +320,13 @@ class Learner:
 
     def _take(self, zxid: Zxid, entry: bytes | None) -> None:
         """Store a record that directly follows the last one (R9)."""
+        if self.stage is _ACTIVE and zxid == self.last_received + 1 and counter_of(zxid) and entry:
+            # The next one of the same epoch, which is all that comes as long as all goes well.
+            self.last_received = zxid
+            self._pending.append((zxid, entry))
+            self._unacked.append(zxid)
+            self._host.append(zxid, entry)
+            return
         if self.stage.value in _EARLY:
             raise PeerProtocolError("a record came out of turn")
         last = self.last_received
@@ -391,16 +401,19 @@ class Learner:
         self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Acknowledge the records that are durable, one by one."""
+        """Acknowledge the records that are durable."""
         unacked, durable = self._unacked, self.durable
         if not self.facts.has_voice:
             unacked.clear()
             return
         acks = []
         while unacked and unacked[0] <= durable:
-            acks.append(encode_ack(unacked.popleft()))
+            acks.append(unacked.popleft())
+        if self.is_leader_keepfast:
+            # To ours, the last one says so of all before it as well; an Apache leader wants each.
+            acks = acks[-1:]
         if acks:
-            self._send(b"".join(acks))
+            self._send(b"".join(map(encode_ack, acks)))
 
     def _on_up_to_date(self, _packet: QuorumPacket) -> None:
         if self.stage is not Stage.ACKED:

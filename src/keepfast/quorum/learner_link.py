@@ -56,6 +56,11 @@ class LearnerLink:
         return ServerId(-1) if self.hello is None else self.hello.server_id
 
     @property
+    def is_keepfast(self) -> bool:
+        """Whether it is a server of our kind."""
+        return self.hello is not None and self.hello.ensemble is not None
+
+    @property
     def is_follower(self) -> bool:
         return self.hello is not None and self.hello.is_follower
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final
 
 from keepfast.wire import (
@@ -23,8 +24,10 @@ _NOTHING: Final = b"\xff\xff\xff\xff\xff\xff\xff\xff"
 _NO_IDS: Final = b"\xff\xff\xff\xff"
 _COMMIT: Final = encode_int(PacketType.COMMIT.value)
 _ACK: Final = encode_int(PacketType.ACK.value)
-_PROPOSAL: Final = encode_int(PacketType.PROPOSAL.value)
-_INFORM: Final = encode_int(PacketType.INFORM.value)
+_PROPOSAL: Final = PacketType.PROPOSAL.value
+_INFORM: Final = PacketType.INFORM.value
+# type, zxid, length of the data.
+_pack_head: Final = Struct(">iqi").pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ def encode_ack(zxid: Zxid) -> bytes:
 
 def encode_proposal(zxid: Zxid, entry: bytes) -> bytes:
     """A PROPOSAL of a log entry."""
-    return b"".join((_PROPOSAL, encode_long(zxid), encode_int(len(entry)), entry, _NO_IDS))
+    return _pack_head(_PROPOSAL, zxid, len(entry)) + entry + _NO_IDS
 
 
 def encode_inform(zxid: Zxid, entry: bytes, designated: ServerId | None = None) -> bytes:
@@ -89,4 +92,4 @@ def encode_inform(zxid: Zxid, entry: bytes, designated: ServerId | None = None) 
     if designated is not None:
         activate = PacketType.INFORMANDACTIVATE.value
         return encode_packet(QuorumPacket(activate, zxid, encode_long(designated) + entry))
-    return b"".join((_INFORM, encode_long(zxid), encode_int(len(entry)), entry, _NO_IDS))
+    return _pack_head(_INFORM, zxid, len(entry)) + entry + _NO_IDS

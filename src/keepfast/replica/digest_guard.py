@@ -37,9 +37,7 @@ class DigestGuard:
         if digest is None or digest.version != DIGEST_VERSION:
             return True
         if digest.tree_digest == tree.digest:
-            if self._doubts or self._quirk.delta:
-                self._doubts = 0
-                self._quirk.reset()
+            self.note_agreement()
             return True
         self.mismatches += 1
         if self.trusts_leader:
@@ -49,3 +47,9 @@ class DigestGuard:
         self._quirk.reset((digest.tree_digest - tree.digest) % _MODULUS)
         self._doubts += 1
         return self._doubts <= _DOUBTS
+
+    def note_agreement(self) -> None:
+        """The tree has the very digest that the leader's has: all doubts are over."""
+        if self._doubts or self._quirk.delta:
+            self._doubts = 0
+            self._quirk.reset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from keepfast.quorum import (
     Chain,
@@ -20,6 +20,7 @@ from keepfast.quorum import (
 )
 from keepfast.replica.condition import catch_up_of
 from keepfast.replica.digest_guard import DigestGuard
+from keepfast.replica.quick_writes import commit_plain_entry
 from keepfast.replica.tree_receiver import TreeReceiver
 from keepfast.tree import ReplayConflict, Tree
 from keepfast.wire import (
@@ -41,6 +42,10 @@ from keepfast.wire import (
 
 if TYPE_CHECKING:
     from keepfast.replica.member import Member
+
+# What comes nearly always, and is for the learner alone.
+_PROPOSAL: Final = PacketType.PROPOSAL.value
+_COMMIT: Final = PacketType.COMMIT.value
 
 
 class Following:
@@ -67,12 +72,21 @@ class Following:
             member.accepted_epoch,
             member.current_epoch,
             chain,
-            member.ensemble,
+            self._known_ensemble(is_whole),
             member.quorums.current.version,
             self._has_voice,
             is_whole,
         )
         return Learner(facts, member.options, self, self._send, member.now_ms)
+
+    def _known_ensemble(self, is_whole: bool) -> str | None:
+        """The identity of the ensemble, once it is sure that it was agreed on.
+
+        A server that has no record may have it from a term that was never established.
+        """
+        tree = self._member.tree
+        has_records = tree is not None and tree.last_zxid > 0
+        return self._member.ensemble if has_records or not is_whole else None
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -151,6 +165,9 @@ class Following:
         member, learner = self._member, self.learner
         forwarder = member.replica.forwarder
         kind = packet.type
+        if kind == _PROPOSAL or kind == _COMMIT:
+            learner.on_packet(packet, member.now_ms)
+            return
         if kind == PacketType.PING:
             self._answer_ping(packet)
         elif kind == PacketType.REVALIDATE and forwarder is not None:
@@ -200,9 +217,12 @@ class Following:
 
     def apply(self, zxid: Zxid, entry: bytes) -> None:
         """Apply a txn; a tree that is not the leader's shows here (R10, R12)."""
-        member = self._member
-        decoded = decode_entry(entry)
+        member, guard = self._member, self._guard
         try:
+            if guard is not None and commit_plain_entry(member.replica, entry):
+                guard.note_agreement()
+                return
+            decoded = decode_entry(entry)
             self._apply(decoded)
         except ReplayConflict as error:
             member.fence(f"{format_zxid(zxid)} does not fit the tree: {error}")
@@ -210,7 +230,6 @@ class Following:
         if decoded.header.type == OpCode.RECONFIG:
             self._change_members(decoded)
         tree = member.tree
-        guard = self._guard
         if guard is None:
             guard = self._guard = DigestGuard(self.learner.is_leader_keepfast)
         if tree is None or self.learner.is_tree_fuzzy or guard.agrees(tree, decoded):
@@ -263,7 +282,7 @@ class Following:
         state = PeerState.FOLLOWING if self._has_voice else PeerState.OBSERVING
         member.election.settle(state, member.leader_id or ServerId(0), epoch)
         member.show_membership()
-        member.replica.learn(member.tree, epoch, self._send_packet)
+        member.replica.learn(member.tree, epoch, self._send)
         member.effects.append(note("serving", role=member.role.value, epoch=epoch))
 
     def on_following_failed(self, reason: str) -> None:

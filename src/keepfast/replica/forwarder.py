@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from keepfast.replica.proposals import Proposal
 from keepfast.replica.sessions import TouchTable
 from keepfast.wire import (
-    ForwardedRequest,
     Id,
     LogEntry,
     OpCode,
@@ -23,8 +22,8 @@ from keepfast.wire import (
     SessionId,
     Zxid,
     encode,
-    encode_forwarded_request,
     encode_int,
+    encode_request_packet,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class _Sync(NamedTuple):
 class Forwarder:
     """See the module. Made for the time under one leader, and thrown away with it."""
 
-    def __init__(self, replica: Replica, send: Callable[[QuorumPacket], None]) -> None:
+    def __init__(self, replica: Replica, send: Callable[[bytes], None]) -> None:
         self._replica = replica
         self._send = send
         self.sessions = TouchTable(replica.tree)
@@ -66,7 +65,7 @@ class Forwarder:
         session_id = connection.session_id
         self._connecting[session_id] = connection
         body = encode(RevalidateRequest(session_id, connection.timeout_ms))
-        self._send(QuorumPacket(PacketType.REVALIDATE.value, _NO_ZXID, body))
+        self._send(encode(QuorumPacket(PacketType.REVALIDATE.value, _NO_ZXID, body)))
 
     def on_revalidated(self, session_id: SessionId, is_valid: bool) -> None:
         """The leader's answer."""
@@ -112,5 +111,4 @@ class Forwarder:
     def _forward(
         self, session_id: SessionId, xid: int, op: int, body: bytes, ids: tuple[Id, ...] | None
     ) -> None:
-        data = encode_forwarded_request(ForwardedRequest(session_id, xid, op, body))
-        self._send(QuorumPacket(PacketType.REQUEST.value, _NO_ZXID, data, ids))
+        self._send(encode_request_packet(session_id, xid, op, body, ids))

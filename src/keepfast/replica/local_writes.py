@@ -28,7 +28,7 @@ def answers_alone(
         replica.close(connection, "the session was closed")
         return True
     if replica.is_read_only:
-        reply = encode_reply(xid, replica.last_zxid, ErrorCode.NOT_READONLY)
+        reply = encode_reply(xid, replica.last_zxid, ErrorCode.NOT_READ_ONLY)
         replica.answer(connection, waiting, reply)
         return True
     if replica.options.has_session_upgrades:

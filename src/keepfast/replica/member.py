@@ -142,6 +142,8 @@ class Member:
         # What was proposed and not applied when the last term ended.
         self._left_over: Sequence[LogEntry | bytes] = ()
         self._looking_since_ms = 0
+        # Not before this time; see `_leave_if_unfit`.
+        self._look_at_ms = 0
         # Records in `replica.appends` that were sent to the learners.
         self._broadcast = 0
         self._desk = LearnerDesk(self)
@@ -185,11 +187,24 @@ class Member:
             self.leader.tick(now_ms)
             if self.leader is not None:
                 self.replica.tick()
-                if self.replica.proposer is not None and self.replica.proposer.is_exhausted:
-                    self._leave("the counter of this epoch is used up")
+                self._leave_if_unfit(self.leader)
                 self.propose_new()
+        elif self.role is Role.SETTLING:
+            self._settle()
         elif self.following is not None:
             self.following.tick(now_ms)
+
+    def _leave_if_unfit(self, leader: Leader) -> None:
+        """Let another server lead where this one cannot write."""
+        proposer, replica = self.replica.proposer, self.replica
+        if proposer is not None and proposer.is_exhausted:
+            self._leave("the counter of this epoch is used up")
+        elif proposer is not None and not replica.is_writable:
+            others = set(leader.current_servers()) - {self.server_id}
+            if leader.quorums.is_quorum(others):
+                # They elect one of them before this server asks who leads.
+                self._look_at_ms = self.now_ms + self.options.sync_ms
+                self._leave("its disk is full, and others can lead")
 
     def on_notification(self, sender: ServerId, notification: Notification) -> None:
         """A vote of a peer."""
@@ -266,6 +281,11 @@ class Member:
             self._hold(tree)
         if isinstance(order, InstallTree):
             self.accepted_epoch = max(self.accepted_epoch, order.promised)
+            if not self._has_epochs:
+                # As the disk has it: without an epoch of its own it agreed to that of the tree.
+                agreed = max(epoch_of(order.tree.last_zxid), 0)
+                self.current_epoch = min(agreed, self.accepted_epoch)
+                self._has_epochs = True
         if self.leader is not None and isinstance(order, StoreEpochs):
             self.leader.on_epochs_stored(order)
             self.propose_new()
@@ -300,6 +320,8 @@ class Member:
     def _settle(self) -> None:
         """Look for a leader once the disk has done all that it was asked for."""
         if self._orders or self._durable < self._appended or self.replica.appends:
+            return
+        if self.now_ms < self._look_at_ms:
             return
         if self.standing is Standing.WHOLE:
             self._catch_up_with_log()
@@ -452,8 +474,9 @@ class Member:
         self._appended = appends[-1].zxid
         leader = self.leader
         if leader is not None:
-            for record in appends[self._broadcast :]:
-                leader.propose(record.zxid, record.entry)
+            fresh = [(record.zxid, record.entry) for record in appends[self._broadcast :]]
+            if fresh:
+                leader.propose_all(fresh)
         self._broadcast = len(appends)
 
     # As LeaderHost.
@@ -464,7 +487,8 @@ class Member:
         if tree is not None:
             self.election.settle(PeerState.LEADING, self.server_id, epoch)
             current = self.quorums.current
-            if not current.version and self.leader is not None:
+            is_first = self.options.is_reconfig_enabled and not current.version
+            if is_first and self.leader is not None:
                 self.adopt(current.with_version(make_zxid(epoch, 0)))
                 self.leader.quorums = self.quorums
             self.show_membership()

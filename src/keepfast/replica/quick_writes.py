@@ -17,7 +17,7 @@ from keepfast.replica.connection import PendingWrite
 from keepfast.replica.events import tell
 from keepfast.replica.proposals import Append, PlainProposal
 from keepfast.replica.statistics import DIGEST_INTERVAL, TreeDigest
-from keepfast.tree import Caller, Change, ChangeKind, PlainSets, wire_stat
+from keepfast.tree import Caller, Change, ChangeKind, PlainSets, apply_plain_set, wire_stat
 from keepfast.wire import OpCode, ServerId, Zxid
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ class QuickWrites:
             proposals.popleft()
             zxid, connection, waiting = proposal.zxid, proposal.connection, proposal.waiting
             _, path, new, before, delta, digest = proposal.plain
-            node = take_data(zxid, path, new, before, delta, digest)
+            # Not null: a request with null data is not plain.
+            node = take_data(zxid, path, new.data or b"", new.stat, before, delta, digest)
             installed(path, new)
             replica.last_zxid = zxid
             if not zxid % DIGEST_INTERVAL:
@@ -155,3 +156,34 @@ def _is_held_up(queue: deque[PendingWrite | bytes]) -> bool:
         return True
     following = queue[1]
     return isinstance(following, PendingWrite) and following.reply is None
+
+
+def commit_plain_entry(replica: Replica, entry: bytes) -> bool:
+    """Apply and answer a plain write that the leader made; False: nothing was done.
+
+    Raises ReplayConflict.
+    """
+    forwarder = replica.forwarder
+    if forwarder is None or replica.audits is not None:
+        return False
+    applied = apply_plain_set(replica.tree, entry)
+    if applied is None:
+        return False
+    zxid, session_id, cxid, path, node = applied
+    replica.last_zxid = zxid
+    tree = replica.tree
+    if not zxid % DIGEST_INTERVAL:
+        replica.statistics.digests.append(TreeDigest(zxid, tree.digest))
+    if replica.watches:
+        tell(replica, Change(_DATA, path, tree.acls.lists[node.acl]), zxid)
+    connection = replica.connections.get(session_id)
+    waiting = None if connection is None else connection.waits_for(cxid)
+    if connection is not None and waiting is not None:
+        reply = _pack_reply(_REPLY_SIZE, cxid, zxid, 0) + wire_stat(node)
+        replica.note(
+            replica.statistics.updates, connection, _SET_DATA, cxid, waiting.since_ms
+        )
+        replica.answer(connection, waiting, reply)
+    replica.syncs.release(zxid)
+    forwarder.release_syncs(zxid)
+    return True

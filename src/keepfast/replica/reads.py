@@ -54,6 +54,13 @@ _MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _HEADER_SIZE: Final = 8
 _NO_ERROR: Final = encode(ErrorResponse(0))
 
+_PATH_AT: Final = 12
+_READ: Final = Perms.READ
+_pack_int: Final = _INT.pack
+# A reply's length, xid, zxid and error, and the length of the data; behind it data and Stat.
+_pack_data_reply: Final = Struct(">iiqii").pack
+_DATA_REPLY_SIZE: Final = 16 + 4 + 68
+
 _GET_DATA: Final = codec_of(GetDataRequest).unpack
 _EXISTS: Final = codec_of(ExistsRequest).unpack
 _GET_CHILDREN: Final = codec_of(GetChildrenRequest).unpack
@@ -82,6 +89,29 @@ def get_data(replica: Replica, connection: Connection, payload: bytes) -> bytes:
     if watch:
         replica.watches.add(WatchKind.DATA, path, connection)
     return encode_buffer(node.data) + wire_stat(node)
+
+
+def plain_data_reply(replica: Replica, xid: int, payload: bytes) -> bytes | None:
+    """The whole reply to a getData that sets no watch, of a znode that everybody may read.
+
+    None: it is not so, or something is wrong with it; see `get_data`. It is the most frequent
+    request of all, and takes half the time this way.
+    """
+    stop = len(payload) - 1
+    raw = payload[_PATH_AT:stop]
+    # The path fills the request up to a last byte of zero: no watch.
+    if payload[_HEADER_SIZE:_PATH_AT] != _pack_int(len(raw)) or payload[stop] or not raw.isascii():
+        return None
+    tree = replica.tree
+    node = tree.find(raw.decode())
+    if node is None or not tree.acls.world_perms[node.acl] & _READ:
+        return None
+    data = node.data
+    if data is None:
+        return None
+    size = len(data)
+    head = _pack_data_reply(_DATA_REPLY_SIZE + size, xid, replica.last_zxid, 0, size)
+    return b"".join((head, data, wire_stat(node)))
 
 
 def exists(replica: Replica, connection: Connection, payload: bytes) -> bytes:

@@ -34,6 +34,7 @@ from keepfast.replica.options import ReplicaOptions
 from keepfast.replica.proposals import WRITES, Append, Proposal
 from keepfast.replica.proposer import Proposer, decode_write
 from keepfast.replica.reads import HANDLERS as READS
+from keepfast.replica.reads import plain_data_reply
 from keepfast.replica.replies import reply_body
 from keepfast.replica.sessions import SessionTracker, TouchTable
 from keepfast.replica.statistics import (
@@ -55,7 +56,6 @@ from keepfast.wire import (
     LogEntry,
     MalformedRecord,
     OpCode,
-    QuorumPacket,
     ServerId,
     SessionId,
     Xid,
@@ -74,6 +74,7 @@ _LENGTH_SIZE: Final = 4
 _NO_PASSWORD: Final = bytes(16)
 
 _OPEN: Final = Phase.OPEN
+_GET_DATA: Final = OpCode.GET_DATA.value
 _PING: Final = OpCode.PING.value
 _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
 _CREATE_SESSION: Final = OpCode.CREATE_SESSION.value
@@ -140,7 +141,7 @@ class Replica:
         self.sessions = self.proposer.sessions
         self.last_zxid = tree.last_zxid if epoch is None else make_zxid(epoch, 0)
 
-    def learn(self, tree: Tree, epoch: int, send: Callable[[QuorumPacket], None]) -> None:
+    def learn(self, tree: Tree, epoch: int, send: Callable[[bytes], None]) -> None:
         """Serve a tree and pass writes on to the leader of `epoch`."""
         self.stand_down("the server follows now")
         self.tree = tree
@@ -328,6 +329,10 @@ class Replica:
 
     def _read(self, connection: Connection, xid: int, op: int, payload: bytes) -> bytes:
         """The reply to a read."""
+        if op == _GET_DATA:
+            reply = plain_data_reply(self, xid, payload)
+            if reply is not None:
+                return reply
         zxid = self.last_zxid
         try:
             body = READS[op](self, connection, payload)

@@ -223,7 +223,7 @@ def _server_stats(server: Server) -> Mapping[str, Any]:
     }
     return {
         "version": VERSION_TEXT,
-        "read_only": False,
+        "read_only": server.replica.is_read_only,
         "server_stats": {
             "packets_sent": statistics.sent,
             "packets_received": statistics.received,
@@ -401,7 +401,7 @@ _TABLE: Final = (
     ),
     Command(("hash",), _showing(_hash)),
     Command(("initial_configuration", "icfg"), _initial_configuration),
-    Command(("is_read_only", "isro"), _showing(lambda _: {"read_only": False})),
+    Command(("is_read_only", "isro"), _showing(_is_read_only)),
     Command(("last_snapshot", "lsnp"), _showing(_last_snapshot)),
     Command(("leader", "lead"), _leader),
     Command(("monitor", "mntr"), _showing(_monitor)),
@@ -428,6 +428,10 @@ _TABLE: Final = (
     ),
     Command(("zabstate",), _showing(_zab_state), needs_data=False),
 )
+
+def _is_read_only(server: Server) -> dict[str, Any]:
+    return {"read_only": server.replica.is_read_only}
+
 
 COMMANDS: Final[Mapping[str, Command]] = {
     name: command for command in _TABLE for name in command.names

@@ -285,47 +285,15 @@ class RequestThrottleConfig:
         "request_throttle_max_requests",
         Whole(0, MAX_INT, "requests"),
         0,
-        "requests under way at which further ones are held back; 0: off",
+        "writes under way at which further ones are held back; 0: off",
         low="the server idles",
         high="has no effect",
-    )
-    stall_time_ms: int = setting(
-        "request_throttle_stall_time",
-        Whole(1, MAX_INT, "ms"),
-        100,
-        "how long a held request waits before it is looked at again",
-        low="processor time is spent on looking",
-        high="requests wait although there is room",
-    )
-    drop_stale: bool = setting(
-        "request_throttle_drop_stale",
-        TRUE_FALSE,
-        True,
-        "held requests whose connection is gone are dropped",
-        low="off: work is done for nobody",
-        high="on: a write whose client went away may not happen",
-    )
-    stale_connection_check: bool = setting(
-        "request_stale_connection_check",
-        TRUE_FALSE,
-        True,
-        "a request counts as stale when its connection is closed",
-        low="off: work is done for nobody",
-        high="on: as request_throttle_drop_stale",
-    )
-    stale_latency_check: bool = setting(
-        "request_stale_latency_check",
-        TRUE_FALSE,
-        False,
-        "a request counts as stale when it is older than its session's timeout",
-        low="off: late replies are still sent",
-        high="on: slow requests are never answered",
     )
     throttled_op_wait_time_ms: int = setting(
         "throttled_op_wait_time",
         Whole(0, MAX_INT, "ms"),
         0,
-        "a request that was queued for longer is answered with -127; 0: off",
+        "a request that was held back for longer is answered with -127; 0: off",
         low="a short pause fails requests",
         high="has no effect",
     )

@@ -53,6 +53,7 @@ FAMILIES: Final = (
 SINGLE_KEYS: Final = frozenset((SUPER_USER_KEY, ACCEPT_UNSAFE_KEY))
 
 _ONE_LOOP: Final = "one event loop does this work here"
+_HELD_REQUESTS: Final = "held requests go on as soon as there is room, and go with their connection"
 _BUILT_OTHERWISE: Final = "this part is built in another way here"
 _JAVA_LOGGING: Final = "Java's logging is not used here"
 _KERBEROS: Final = "Kerberos is not supported"
@@ -73,6 +74,13 @@ WITHOUT_MEANING: Final[dict[str, str]] = {
             learner.asyncSending learner.closeSocketAsync leader.closeSocketAsync
             metricsProvider.numWorkerThreads metricsProvider.maxQueueSize
             metricsProvider.workerShutdownTimeoutMs
+            """,
+        ),
+        (
+            _HELD_REQUESTS,
+            """
+            request_throttle_stall_time request_throttle_drop_stale
+            request_stale_connection_check request_stale_latency_check
             """,
         ),
         (

@@ -359,19 +359,20 @@ class ElectionLinks:
 async def _read_hello(stream: PeerStream) -> Hello | None:
     """The hello that a connection begins with; None if it ends without a word."""
     while True:
-        had = len(stream.unread)
-        if len(await stream.fill(had + 1)) == had:
-            if had == 0:
-                return None
-            raise PeerProtocolError(f"{stream.address} ends inside its hello")
+        # Before waiting: all of it may be there already.
+        had = stream.unread
         try:
-            found = decode_hello(stream.unread)
+            found = decode_hello(had)
         except MalformedRecord as error:
             raise PeerProtocolError(f"{stream.address}: {error}") from None
         if found is not None:
             hello, used = found
             stream.skip(used)
             return hello
+        if len(await stream.fill(len(had) + 1)) == len(had):
+            if not had:
+                return None
+            raise PeerProtocolError(f"{stream.address} ends inside its hello")
 
 
 def _addresses_in(hello: Hello) -> tuple[Address, ...]:

@@ -66,6 +66,12 @@ def rescue_advice(server: Server, member: Member) -> str:
     if not census.is_majority_lost:
         return ""
     directory = shlex.quote(server.options.data_dir)
+    if not census.whole and not census.barred:
+        unheard = ", ".join(map(str, sorted(census.unheard)))
+        return (
+            f". If it is not new and server {unheard} does not come back with data, keepfast "
+            f"ensemble rescue {directory} accepts that all is lost"
+        )
     ways = "Bring their data back, or accept the loss"
     if member.server_id not in census.lost:
         lost = ", ".join(map(str, sorted(census.lost)))

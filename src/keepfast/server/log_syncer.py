@@ -3,7 +3,9 @@
 A group is everything that was appended since the last sync. On a disk that answers in a fraction
 of a millisecond the event loop calls it itself, at the end of the turn in which the records came:
 handing the group to a thread and being woken again would cost more than the disk. On a slower
-disk a thread does it, and the loop goes on serving reads while the next group gathers.
+disk a thread does it, and the loop goes on serving reads while the next group gathers; unless
+there were no reads for a while, so that nobody but those who wait for the disk would wait for the
+loop. When a group is complete is decided in gathering.py.
 
 The store is not for two threads at once. So whatever runs on the thread, a sync or another action
 on the store, runs alone: meanwhile nothing is synced on the loop.
@@ -19,6 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from keepfast.replica import Append
+from keepfast.server.gathering import Gathering
 from keepfast.server.statistics import ServerStatistics
 from keepfast.storage import Store
 from keepfast.wire import DiskFull, StorageError, Zxid
@@ -27,6 +30,10 @@ T = TypeVar("T")
 
 # Above this, a sync holds up the loop for longer than the way to the thread and back takes.
 _INLINE_LIMIT_SECONDS = 0.0006
+# The same while nobody reads: the first who does may have to wait for so long.
+_QUIET_LIMIT_SECONDS = 0.004
+# Syncs without a read between them that make it quiet.
+_QUIET_SYNCS = 16
 _SMOOTHING = 0.1
 _RETRY_SECONDS = 0.2
 
@@ -41,28 +48,34 @@ class LogSyncer:
         on_durable: Callable[[Zxid], None],
         on_failure: Callable[[StorageError], None],
         statistics: ServerStatistics | None = None,
+        count_reads: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`count_reads`: how many reads were answered since the start."""
         self.store = store
+        self._count_reads = count_reads
+        self._reads = 0
+        self._quiet_syncs = 0
         self._statistics = statistics or ServerStatistics()
         self.has_space = True
         self.sync_seconds = 0.0  # smoothed
         # Records, since the start: appended, and of these made durable.
         self._taken_count = 0
         self._synced_count = 0
+        self._group_size = 0  # of the last sync
         self._loop = loop
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._thread = ThreadPoolExecutor(1, "keepfast-disk")
         self._actions: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._is_scheduled = False
+        self._gathering = Gathering()
+        self._timer: asyncio.TimerHandle | None = None
         self._is_busy = False  # the thread is in the store
         self._is_closed = False
 
     def append(self, records: list[Append]) -> None:
         """Store records; `on_durable` follows."""
-        append = self.store.append
-        for zxid, entry, digest in records:
-            append(zxid, entry, digest)
+        self.store.append_all(records)
         self._taken_count += len(records)
         self._schedule()
 
@@ -85,11 +98,34 @@ class LogSyncer:
         if self._actions:
             action, future = self._actions.popleft()
             self._on_thread(lambda: self._act(action, future))
-        elif self.store.durable != self.store.head:
-            if self.sync_seconds < _INLINE_LIMIT_SECONDS:
+        elif self.store.durable != self.store.head and not self._must_gather():
+            if self._is_for_loop():
                 self._synced(self._sync())
             else:
                 self._on_thread(self._sync_for_loop)
+
+    def _is_for_loop(self) -> bool:
+        """Whether the loop calls the disk itself."""
+        reads = self._count_reads()
+        self._quiet_syncs = self._quiet_syncs + 1 if reads == self._reads else 0
+        self._reads = reads
+        is_quiet = self._quiet_syncs >= _QUIET_SYNCS
+        return self.sync_seconds < (_QUIET_LIMIT_SECONDS if is_quiet else _INLINE_LIMIT_SECONDS)
+
+    def _must_gather(self) -> bool:
+        """Whether the group waits for more; each record that comes asks again."""
+        waiting = self._taken_count - self._synced_count
+        left = self._gathering.seconds_left(waiting, self._loop.time())
+        if self._timer is not None and not left:
+            self._timer.cancel()
+            self._timer = None
+        elif self._timer is None and left:
+            self._timer = self._loop.call_later(left, self._deadline_passed)
+        return left > 0
+
+    def _deadline_passed(self) -> None:
+        self._timer = None
+        self._start()
 
     def _on_thread(self, work: Callable[[], Callable[[], None]]) -> None:
         """Run `work` on the thread, then what it gives on the loop."""
@@ -126,6 +162,7 @@ class LogSyncer:
         spent = time.perf_counter() - start
         self.sync_seconds += (spent - self.sync_seconds) * _SMOOTHING
         self._statistics.note_sync(spent * 1000, taken - self._synced_count)
+        self._group_size = taken - self._synced_count
         self._synced_count = taken
         return zxid
 
@@ -137,6 +174,9 @@ class LogSyncer:
         elif isinstance(result, StorageError):
             self._on_failure(result)
         else:
+            waiting = self._taken_count - self._synced_count
+            now, seconds = self._loop.time(), self.sync_seconds
+            self._gathering.synced(self._group_size, waiting, now, seconds)
             self._on_durable(result)
 
     def _retry(self) -> None:
@@ -153,6 +193,15 @@ class LogSyncer:
         """A quiet moment: let the disk know how far records were acknowledged."""
         if not self._is_busy and not self._is_closed:
             self.store.confirm()
+
+    def abandon(self) -> None:
+        """Release the directory as it is on disk at this moment, as the end of the process does."""
+        self._is_closed = True
+        self._thread.shutdown(wait=True)
+        for _, future in self._actions:
+            future.cancel()
+        self.store.disown()
+        self.store.close()
 
     def close(self) -> None:
         """Make everything durable and release the directory."""

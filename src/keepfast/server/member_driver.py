@@ -147,6 +147,8 @@ class MemberDriver:
     @property
     def mode(self) -> str:
         """What this server is, by Apache's word."""
+        if self._server.replica.is_read_only:
+            return "read-only"
         return _MODES.get(self.member.role, "looking")
 
     def _tick(self) -> None:

@@ -106,6 +106,8 @@ def load_peer_sasl(config: QuorumAuthConfig, jaas_file: str, log: EventLog) -> P
     """What the settings and the JAAS file say; None if it is off. Raises ConfigError."""
     if not config.enable_sasl:
         return None
+    if config.fips_mode and config.learner_require_sasl:
+        raise ConfigError("must be false: servers log in by DIGEST-MD5", key="fips-mode")
     if not jaas_file:
         raise ConfigError(
             "needed for quorum.auth.enableSasl", key="java.security.auth.login.config"

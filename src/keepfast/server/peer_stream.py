@@ -225,7 +225,6 @@ class PeerListener:
         self._tls = tls
         self._is_keep_alive = is_keep_alive
         self._sockets: list[socket.socket] = []
-        self._accepting: list[asyncio.Task[None]] = []
         self._arriving: set[asyncio.Task[None]] = set()
 
     async def open(self, addresses: Sequence[Address]) -> list[int]:
@@ -249,42 +248,58 @@ class PeerListener:
         except OSError:
             self.close()
             raise
-        self._accepting = [loop.create_task(self._accept(listener)) for listener in self._sockets]
+        for listener in self._sockets:
+            loop.add_reader(listener, self._accept, listener)
         return ports
 
     def close(self) -> None:
         """Listen no longer. Connections that are still welcomed end; all others go on."""
-        for task in (*self._accepting, *self._arriving):
+        loop = asyncio.get_running_loop()
+        for task in self._arriving:
             task.cancel()
         for listener in self._sockets:
+            loop.remove_reader(listener)
             listener.close()
         self._sockets.clear()
 
     async def wait_closed(self) -> None:
         """Wait until nothing of it runs any more."""
-        tasks = [*self._accepting, *self._arriving]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._arriving, return_exceptions=True)
 
-    async def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        # By hand: a coroutine that accepts and is cancelled at the wrong moment loses a socket.
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, _ = await loop.sock_accept(listener)
-            except OSError as error:
-                # Most likely there are no descriptors left; without a pause this would spin.
-                self._log.warning("accept-failed", reason=error)
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
-            if len(self._arriving) >= _MOST_ARRIVING:
-                self._log.warning("peer-refused", reason="too many have not said who they are")
-                accepted.close()
-                continue
-            task = loop.create_task(self._arrive(accepted))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
-
-    async def _arrive(self, accepted: socket.socket) -> None:
+        try:
+            accepted, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            # Most likely there are no descriptors left; without a pause this would spin.
+            self._log.warning("accept-failed", reason=error)
+            loop.remove_reader(listener)
+            loop.call_later(_PAUSE_SECONDS, self._resume, listener)
+            return
+        if len(self._arriving) >= _MOST_ARRIVING:
+            self._log.warning("peer-refused", reason="too many have not said who they are")
+            accepted.close()
+            return
         stream = PeerStream(self._is_keep_alive)
+        task = loop.create_task(self._arrive(accepted, stream))
+        self._arriving.add(task)
+        task.add_done_callback(partial(self._arrived, accepted, stream))
+
+    def _resume(self, listener: socket.socket) -> None:
+        if listener in self._sockets:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _arrived(
+        self, accepted: socket.socket, stream: PeerStream, task: asyncio.Task[None]
+    ) -> None:
+        self._arriving.discard(task)
+        if not stream.is_connected:
+            accepted.close()
+
+    async def _arrive(self, accepted: socket.socket, stream: PeerStream) -> None:
         try:
             await self._open_stream(accepted, stream)
             await self._welcome(stream)
@@ -294,12 +309,10 @@ class PeerListener:
         except asyncio.CancelledError:
             stream.abort()
             raise
-        finally:
-            if not stream.is_connected:
-                accepted.close()
 
     async def _open_stream(self, accepted: socket.socket, stream: PeerStream) -> None:
         loop = asyncio.get_running_loop()
+        accepted.setblocking(False)
         context = await self._context_for(accepted)
         await loop.connect_accepted_socket(
             lambda: stream,
@@ -315,7 +328,6 @@ class PeerListener:
         """What the first byte asks for, which stays in the socket."""
         if self._tls is None:
             return None
-        accepted.setblocking(False)
         readable = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_reader(accepted, readable.set)

@@ -44,6 +44,9 @@ from keepfast.tree import Tree
 from keepfast.wire import StorageError, Zxid, epoch_of, format_zxid
 
 _NS_OF_MS = 1_000_000
+# What a request leaves behind is freed at once, for it is in no cycle; hundreds of writes under way
+# would have the collector look at them again and again, to find nothing.
+_GC_THRESHOLDS = (20_000, 20, 50)
 # Apache's mask of what is traced. It is kept and shown; nothing is traced here.
 _TRACE_MASK = 306
 
@@ -167,8 +170,16 @@ class Server:
         # What was loaded stays: the collector need not walk over it ever again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
         self.replica = Replica(tree, options.replica, *_times(), make_nonce=_nonce)
-        self.syncer = LogSyncer(store, loop, self._on_durable, self.disk_failed, self.statistics)
+        self.syncer = LogSyncer(
+            store,
+            loop,
+            self._on_durable,
+            self.disk_failed,
+            self.statistics,
+            lambda: self.replica.statistics.reads,
+        )
         self.snapshots = SnapshotTaker(self, random.Random())
         try:
             await self._listeners.open()
@@ -361,6 +372,19 @@ class Server:
         """Cut every connection at once."""
         for protocol in list(self._connections.values()):
             protocol.abort()
+
+    async def crash(self) -> None:
+        """End as a killed process does: nothing more is written, and everybody is cut off."""
+        self._is_up = False
+        self.syncer.abandon()
+        self._listeners.close()
+        if self.member is not None:
+            await self.member.stop()
+        self._ticker.cancel()
+        self.drop_connections()
+        await self.snapshots.stop()
+        if self.admin is not None:
+            await self.admin.stop()
 
     def pause(self) -> None:
         """Stop to read from clients."""

@@ -79,8 +79,8 @@ def _ruok(_server: Server) -> str:
     return "imok"
 
 
-def _isro(_server: Server) -> str:
-    return "rw"
+def _isro(server: Server) -> str:
+    return "ro" if server.replica.is_read_only else "rw"
 
 
 def _summary(server: Server) -> str:

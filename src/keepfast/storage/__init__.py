@@ -35,6 +35,7 @@ from keepfast.storage.log_file import Ending, Frame, LogReader, frame
 from keepfast.storage.manifest import (
     Join,
     Manifest,
+    Rescue,
     Retired,
     Seal,
     SegmentEntry,
@@ -46,6 +47,7 @@ from keepfast.storage.options import StoreOptions
 from keepfast.storage.orders import carry_out
 from keepfast.storage.problems import Problem, Severity, Standing, worst
 from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
+from keepfast.storage.rescue import RescueKind, RescuePlan, apply_rescue, plan_rescue
 from keepfast.storage.retention import RetentionPlan, has_path, plan_retention
 from keepfast.storage.snapshot_file import (
     SnapshotInfo,
@@ -81,6 +83,9 @@ __all__ = [
     "RealDisk",
     "RealWriteFile",
     "Recovery",
+    "Rescue",
+    "RescueKind",
+    "RescuePlan",
     "RetentionPlan",
     "Retired",
     "Run",
@@ -95,6 +100,7 @@ __all__ = [
     "Store",
     "StoreOptions",
     "WriteFile",
+    "apply_rescue",
     "carry_out",
     "data_directory",
     "fitting_snapshot",
@@ -108,6 +114,7 @@ __all__ = [
     "parse_log_name",
     "parse_snapshot",
     "parse_snapshot_name",
+    "plan_rescue",
     "plan_retention",
     "read_file",
     "record_packets",

@@ -37,7 +37,8 @@ _CHUNK_BYTES = 1 << 18
 def fitting_snapshot(history: History, up_to: Zxid) -> SnapshotEntry | None:
     """The newest exact snapshot that a tree can be sent from; None: take one first."""
     for entry in reversed(history.manifest.snapshots):
-        if entry.exact and entry.zxid <= up_to and history.serves_behind(entry.zxid):
+        is_fit = entry.exact and entry.name not in history.doubts.snapshots
+        if is_fit and entry.zxid <= up_to and history.serves_behind(entry.zxid):
             return entry
     return None
 
@@ -78,7 +79,11 @@ def tree_packets(history: History, entry: SnapshotEntry, stream: TreeStream) -> 
     try:
         with history.disk.open_read(path) as file:
             yield from _body(unpacked(file, compression, path), path)
+    except CorruptSnapshot:
+        history.doubts.snapshots.add(entry.name)
+        raise
     except OSError as error:
+        history.doubts.snapshots.add(entry.name)
         raise CorruptSnapshot(f"cannot be read: {error.strerror}", path) from error
     yield _SIGNATURE
     if entry.zxid < stream.up_to:

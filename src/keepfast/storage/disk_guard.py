@@ -42,6 +42,10 @@ class DiskGuard:
             self._fail(failure)
             raise failure from error
 
+    def disown(self) -> None:
+        """Write nothing more, not even at the end: as if the process had been killed here."""
+        self._fail(StorageError("the store is disowned", self.directory.logs))
+
     def _fail(self, failure: StorageError) -> None:
         self._failure = failure
         self._has_space = False  # so that append() looks

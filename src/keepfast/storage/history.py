@@ -6,7 +6,7 @@ decided without reading a record (R9).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from keepfast.quorum import Chain, chain_of
@@ -25,6 +25,19 @@ class LogRecord(NamedTuple):
     entry: bytes
 
 
+@dataclass(slots=True)
+class Doubts:
+    """What turned out not to be readable when it was needed for a peer.
+
+    A server does not read all that it has when it starts: what it needs for itself is proven, and
+    older files may have rotted. A peer must then be served in another way, not tried again.
+    """
+
+    # Nothing behind this zxid or an earlier one can be served from the log.
+    unreadable: Zxid = Zxid(-1)
+    snapshots: set[str] = field(default_factory=set)
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """The durable part of a history up to `head`."""
@@ -33,6 +46,7 @@ class History:
     directory: DataDirectory
     manifest: Manifest
     head: Zxid
+    doubts: Doubts = field(default_factory=Doubts)
 
     def ranges(self, segment: SegmentEntry) -> list[tuple[Zxid, Zxid]]:
         """First and last zxid of each epoch's records in a segment."""
@@ -63,7 +77,7 @@ class History:
 
     def serves_behind(self, zxid: Zxid) -> bool:
         """Whether the log holds every record behind `zxid`."""
-        return zxid == self.head or self._in_log(zxid)
+        return zxid == self.head or (zxid > self.doubts.unreadable and self._in_log(zxid))
 
     def bytes_behind(self, zxid: Zxid) -> int:
         """About how many bytes of log are behind `zxid`: whole segments."""
@@ -94,6 +108,16 @@ class History:
         return self._read(zxid)
 
     def _read(self, zxid: Zxid) -> Iterator[LogRecord]:
+        reached = zxid
+        try:
+            for record in self._frames(zxid):
+                reached = record.zxid
+                yield record
+        except CorruptLog:
+            self.doubts.unreadable = max(self.doubts.unreadable, reached)
+            raise
+
+    def _frames(self, zxid: Zxid) -> Iterator[LogRecord]:
         reached = zxid
         joins = known_joins(self.manifest.segments)
         for segment in self.manifest.segments:

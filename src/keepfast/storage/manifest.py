@@ -99,6 +99,17 @@ class Retired:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescue:
+    """An operator accepted a loss (rescue.py): when, of what standing, and what stayed."""
+
+    at: str
+    was: str
+    kind: str
+    head: Zxid
+    lost: Zxid | None  # the last record known to have been acknowledged and not kept
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything that the history consists of."""
 
@@ -113,6 +124,8 @@ class Manifest:
     # Records of a directory that was taken over from which on nothing was proven. Without this
     # list a restart would make an unproven history a proven one.
     unproven: tuple[Zxid, ...] = ()
+    # Never forgotten, so that a shorter history can be explained.
+    rescues: tuple[Rescue, ...] = ()
 
     def names(self) -> set[str]:
         """Every live name."""
@@ -156,7 +169,7 @@ def load_manifest(disk: Disk, directory: DataDirectory) -> Manifest | None:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of the manifest's file."""
-    document = {
+    document: dict[str, object] = {
         "generation": manifest.generation,
         "serial": manifest.serial,
         "ensemble": manifest.ensemble,
@@ -167,6 +180,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "retired": [{"name": r.name, "delete": r.delete} for r in manifest.retired],
         "unproven": [_hex(zxid) for zxid in manifest.unproven],
     }
+    if manifest.rescues:
+        document["rescues"] = [_rescue_document(rescue) for rescue in manifest.rescues]
     body = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
     return f"{_MAGIC}{hashlib.sha256(body).hexdigest()}\n".encode() + body
 
@@ -191,6 +206,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
             segments=tuple(_segment(d) for d in document["segments"]),
             retired=tuple(Retired(d["name"], d["delete"]) for d in document["retired"]),
             unproven=tuple(parse_zxid(text) for text in document["unproven"]),
+            rescues=tuple(_rescue(d) for d in document.get("rescues", ())),
         )
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise CorruptManifest(f"has a field that cannot be read: {error}", name) from error
@@ -206,6 +222,26 @@ def _optional(parse: Callable[[str], T], text: str | None) -> T | None:
 
 def _integer(text: str) -> int:
     return int(text, 16)
+
+
+def _rescue_document(rescue: Rescue) -> dict[str, object]:
+    return {
+        "at": rescue.at,
+        "was": rescue.was,
+        "kind": rescue.kind,
+        "head": _hex(rescue.head),
+        "lost": _hex(rescue.lost),
+    }
+
+
+def _rescue(document: dict[str, Any]) -> Rescue:
+    return Rescue(
+        document["at"],
+        document["was"],
+        document["kind"],
+        parse_zxid(document["head"]),
+        _optional(parse_zxid, document["lost"]),
+    )
 
 
 def _snapshot_document(entry: SnapshotEntry) -> dict[str, object]:

@@ -24,7 +24,7 @@ from keepfast.storage.recovery import foreign_names, zxid_of_snapshot
 from keepfast.storage.recovery_listed import is_torn_tail, known_joins, listed_path, load_listed
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import load_tree
-from keepfast.storage.survey import Run
+from keepfast.storage.survey import Run, is_unnumbered
 from keepfast.storage.witness import read_testimony
 from keepfast.tree import Tree
 from keepfast.wire import (
@@ -99,10 +99,15 @@ class Records:
         return min(conflicts, key=lambda error: error.zxid or 0, default=None)
 
     def _compare(self, one: Run, other: Run) -> list[StorageError]:
+        # Apache may log a failed write under the zxid of the record before it: no second version.
         entries = {
-            frame.zxid: frame.entry for frame in self._read(one) if frame.zxid >= other.first
+            frame.zxid: frame.entry
+            for frame in self._read(one)
+            if frame.zxid >= other.first and not is_unnumbered(frame.entry)
         }
         for frame in self._read(other):
+            if is_unnumbered(frame.entry):
+                continue
             if entries.get(frame.zxid, frame.entry) != frame.entry:
                 path = self.directory.in_logs(other.name)
                 reason = "two logs hold different records under one zxid"
@@ -170,6 +175,7 @@ class Stretches:
                 last is not None
                 and first is not None
                 and not follows_in_epoch(frame.zxid, last.zxid)
+                and not (frame.zxid == last.zxid and is_unnumbered(frame.entry))
             ):
                 self._close(first, last)
                 first = frame

@@ -15,14 +15,14 @@ After a failed write or fsync nothing of what this process believes about its fi
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
 from keepfast.storage.disk import Disk, directory_of, make_directory_durably
 from keepfast.storage.disk_guard import DiskGuard
 from keepfast.storage.epochs import Epochs, write_epoch_files
-from keepfast.storage.history import History, LogRecord
+from keepfast.storage.history import Doubts, History, LogRecord
 from keepfast.storage.layout import (
     LOCK_NAME,
     DataDirectory,
@@ -55,7 +55,7 @@ from keepfast.storage.settle import (
 from keepfast.storage.snapshot_writer import SnapshotWriter, storage_error, temporary_name
 from keepfast.storage.survey import Progress, no_progress
 from keepfast.storage.truncation import cut_segments, with_fitting_base
-from keepfast.storage.witness import Witness
+from keepfast.storage.witness import Witness, read_testimony
 from keepfast.tree import FrozenTree, Tree
 from keepfast.wire import (
     BrokenHistory,
@@ -96,6 +96,7 @@ class Store(DiskGuard):
         self._taken: list[tuple[Zxid, bytes, int | None]] = []
         self._writer: SegmentWriter | None = None
         self._witness: Witness | None = None
+        self._doubts = Doubts()
         self._roll = False
         self._proven: set[str] = set() if recovery.base is None else {recovery.base.name}
 
@@ -197,16 +198,28 @@ class Store(DiskGuard):
         `digest` is the tree digest behind it, where known.  Raises DiskFull, or DiskFailed after a
         failure, with nothing taken.
         """
-        if zxid != self.head + 1 or not counter_of(zxid):
-            invariant(
-                self.head >= 0 and epoch_of(zxid) > epoch_of(self.head) and counter_of(zxid) == 1,
-                f"{format_zxid(zxid)} does not follow {format_zxid(self.head)}",
-            )
+        self.append_all(((zxid, entry, digest),))
+
+    def _check_follows(self, zxid: Zxid, head: Zxid) -> None:
+        """Refuse a record that is not the next of its epoch, unless it opens a later one (R1)."""
+        invariant(
+            head >= 0 and epoch_of(zxid) > epoch_of(head) and counter_of(zxid) == 1,
+            f"{format_zxid(zxid)} does not follow {format_zxid(head)}",
+        )
+
+    def append_all(self, records: Iterable[tuple[Zxid, bytes, int | None]]) -> None:
+        """Take records as `append` does, each with its digest. Raises in front of the first."""
         if not self._has_space:
             raise self._failure or DiskFull("no space left for records", self.directory.logs)
-        # Framed here and not in sync(): this thread has time while the other waits for the disk.
-        self._pending.append((zxid, frame(entry), digest))
-        self.head = zxid
+        pending, head = self._pending, self.head
+        for record in records:
+            zxid, entry, digest = record
+            if zxid != head + 1 or not counter_of(zxid):
+                self._check_follows(zxid, head)
+            # Framed here and not in sync(): this thread has time while the other waits.
+            pending.append((zxid, frame(entry), digest))
+            head = zxid
+        self.head = head
 
     def sync(self) -> Zxid:
         """Write the records that wait and make them durable; gives the last durable zxid.
@@ -330,7 +343,7 @@ class Store(DiskGuard):
     @property
     def history(self) -> History:
         """The durable records, for catch-up."""
-        return History(self._disk, self.directory, self._manifest, self.durable)
+        return History(self._disk, self.directory, self._manifest, self.durable, self._doubts)
 
     def records_behind(self, zxid: Zxid) -> Iterator[LogRecord] | None:
         """The records that directly follow `zxid`, to the end; None if the log cannot prove them.
@@ -400,6 +413,11 @@ class Store(DiskGuard):
             raise
 
     def _install(self, tree: Tree, is_exact: bool, promised: int | None) -> None:
+        testimony = read_testimony(self._disk, self.directory)
+        if testimony is not None and testimony.serial > self._manifest.serial:
+            # The manifest was lost and the witness was not: without this the new manifest would
+            # look older than the records that the witness speaks of, and be refused.
+            self._manifest = replace(self._manifest, serial=testimony.serial)
         entry = replace(self._snapshot_now(tree.freeze()), exact=is_exact)
         epochs = self.epochs.after_promise(promised, entry.zxid)
         listing = list_directory(self._disk, self.directory)
