@@ -453,6 +453,17 @@ def test_first_word_on_a_new_connection__proves_nothing() -> None:
     assert machine.may_initialise
 
 
+def test_new_ensemble__is_known_as_soon_as_all_are_connected() -> None:
+    world = Electorate(majority(3), {id: Standing(EMPTY) for id in (1, 2, 3)})
+    for id in (1, 2, 3):
+        world.start(id)
+
+    world.deliver_all()
+
+    assert world.now_ms == 1000
+    assert all(machine.may_initialise for machine in world.machines.values())
+
+
 def test_empty_server_that_once_had_an_epoch__never_takes_the_ensemble_for_new() -> None:
     machine = looking(1, EMPTY, epoch=3)
     for sender in (2, 3, 2, 3):

@@ -90,7 +90,9 @@ class Node:
         )
         replica = Replica(None, options, self.world.now_ms, self.world.now_ms)
         identity = f"{self.server_id:032x}"
-        self.member = Member(replica, self.world.membership, OPTIONS, facts, lambda: identity)
+        self.member = Member(
+            replica, self.world.membership, self.world.options, facts, lambda: identity
+        )
         self.is_up = True
         for other in self.world.up():
             if other is not self:
@@ -210,7 +212,8 @@ class Node:
 class World:
     """A few nodes, one clock and one queue."""
 
-    def __init__(self, count: int = 3) -> None:
+    def __init__(self, count: int = 3, options: QuorumOptions = OPTIONS) -> None:
+        self.options = options
         self.now_ms = START_MS
         self.membership = membership_of(count)
         self._queue: deque[tuple[Node, Member, Callable[[Node], None]]] = deque()

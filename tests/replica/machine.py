@@ -64,6 +64,7 @@ class Client:
         timeout_ms: int = 10_000,
         last_zxid: int = 0,
         subject: str | None = None,
+        read_only: bool = False,
     ) -> None:
         self.machine = machine
         self.replica = machine.replica
@@ -76,7 +77,7 @@ class Client:
             timeout_ms,
             SessionId(session.session_id if session else 0),
             session.password if session else bytes(16),
-            False,
+            read_only,
         )
         self.send_raw(encode(request))
 

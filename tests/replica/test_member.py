@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from keepfast.quorum import Standing
 from keepfast.replica import Role
-from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, OpCode, SetDataRequest
-from tests.replica.ensemble import Node, World
+from keepfast.wire import (
+    OPEN_ACL,
+    ConnectResponse,
+    CreateMode,
+    CreateRequest,
+    ErrorCode,
+    ExistsRequest,
+    OpCode,
+    ServerId,
+    SetDataRequest,
+    codec_of,
+)
+from tests.replica.ensemble import OPTIONS, Node, World
 from tests.replica.machine import Client
 
 
@@ -121,3 +134,48 @@ def test_minority_of_a_wiped_majority__never_serves() -> None:
     for _ in range(400):
         world.advance()
     assert not any(node.is_serving for node in world.up())
+
+
+def test_leader_hands_over__the_successor_leads_and_nothing_is_lost() -> None:
+    world = started()
+    old = world.leader()
+    assert old is not None
+    client = NodeClient(old)
+    client.take()
+    client.ask(1, OpCode.CREATE, create("/a"))
+    chosen: list[object] = []
+    old.run(lambda node: chosen.append(node.member.hand_over()))
+    world.until(lambda: world.leader() is not None and world.all_serve(), "a new leader")
+    new = world.leader()
+    assert new is not None
+    assert new is not old
+    assert [new.server_id] == chosen
+    assert len(digests(world)) == 1
+
+
+def test_leader_without_space__lets_another_lead() -> None:
+    world = started()
+    old = world.leader()
+    assert old is not None
+    old.member.replica.is_writable = False
+    world.until(lambda: world.leader() not in (None, old), "another leads")
+    world.until(world.all_serve, "all serve")
+    assert old.member.role is Role.FOLLOWING
+
+
+def test_member_without_a_leader__serves_read_only_clients_if_that_is_on() -> None:
+    world = World(3, replace(OPTIONS, is_read_only_enabled=True))
+    for node in world.nodes.values():
+        node.start()
+    world.until(world.all_serve, "all serve")
+    alone = world.nodes[ServerId(1)]
+    for node in world.up():
+        if node is not alone:
+            node.stop()
+    world.until(lambda: alone.member.replica.is_read_only, "it is read-only")
+    refused = NodeClient(alone)
+    assert not refused.connection.is_open
+    client = NodeClient(alone, read_only=True)
+    assert codec_of(ConnectResponse).decode(client.take()[0]).read_only
+    assert client.ask(1, OpCode.CREATE, create("/a")) == [(1, ErrorCode.NOT_READ_ONLY)]
+    assert client.ask(2, OpCode.EXISTS, ExistsRequest("/", False)) == [(2, 0)]

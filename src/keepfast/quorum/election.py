@@ -171,8 +171,18 @@ class Election:
             and not self.waiting_for
         )
 
-    def look(self, candidacy: Candidacy, zxid: Zxid, current_epoch: int, now_ms: int) -> None:
-        """Begin to look for a leader. `zxid` is the last that is durable here, -1 if EMPTY."""
+    def look(
+        self,
+        candidacy: Candidacy,
+        zxid: Zxid,
+        current_epoch: int,
+        now_ms: int,
+        successor: ServerId | None = None,
+    ) -> None:
+        """Begin to look for a leader. `zxid` is the last that is durable here, -1 if EMPTY.
+
+        With `successor`, vote for that server, which has everything that this one has.
+        """
         invariant(
             candidacy is not Candidacy.ELIGIBLE or zxid >= 0, "an eligible server has a history"
         )
@@ -184,7 +194,8 @@ class Election:
         self._fresh.clear()
         self._settled.clear()
         self.told.clear()
-        self._wish = (candidacy, Vote(self.my_id, zxid, current_epoch))
+        proposed = self.my_id if successor is None else successor
+        self._wish = (candidacy, Vote(proposed, zxid, current_epoch))
         self._begin_round()
 
     def settle(self, state: PeerState, leader: ServerId, peer_epoch: int) -> None:

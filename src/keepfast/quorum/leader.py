@@ -273,6 +273,19 @@ class Leader:
         ]
         return max(voters)[1] if voters else me
 
+    def successor(self) -> ServerId | None:
+        """The voter that would win an election without this server, if it has all that we have."""
+        current = [
+            learner
+            for learner in self.learners.values()
+            if learner.step is Step.CURRENT and self._is_voting(learner)
+        ]
+        if self.phase is not Phase.BROADCAST or not current:
+            return None
+        best = max(current, key=lambda learner: learner.server_id)
+        is_complete = best.acked >= self.last_proposed or not self.outstanding
+        return best.server_id if is_complete else None
+
     def current_servers(self) -> Collection[ServerId]:
         """This server and all that follow it and are up to date, voters or not."""
         ids = {self.own.server_id}

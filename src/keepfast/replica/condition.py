@@ -24,6 +24,8 @@ class CatchUpReport(NamedTuple):
     kind: str  # diff, trunc or snap
     reason: str
     leader: ServerId
+    # It has served since; until then records that follow a tree belong to the same catch-up.
+    is_over: bool = False
 
 
 class Census(NamedTuple):
@@ -54,6 +56,9 @@ def catch_up_of(member: Member, packet: QuorumPacket) -> CatchUpReport | None:
     if packet.type == PacketType.TRUNC:
         reason = f"the histories fork behind {format_zxid(packet.zxid)}"
         return CatchUpReport("trunc", reason, leader)
+    earlier = member.catch_up
+    if earlier is not None and not earlier.is_over and earlier.leader == leader:
+        return None
     if packet.type == PacketType.DIFF:
         head = "nothing" if member.tree is None else format_zxid(member.tree.last_zxid)
         return CatchUpReport("diff", f"both have {head}", leader)

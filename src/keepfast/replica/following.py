@@ -282,6 +282,8 @@ class Following:
         state = PeerState.FOLLOWING if self._has_voice else PeerState.OBSERVING
         member.election.settle(state, member.leader_id or ServerId(0), epoch)
         member.show_membership()
+        if member.catch_up is not None:
+            member.catch_up = member.catch_up._replace(is_over=True)
         member.replica.learn(member.tree, epoch, self._send)
         member.effects.append(note("serving", role=member.role.value, epoch=epoch))
 

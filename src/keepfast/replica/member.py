@@ -142,6 +142,8 @@ class Member:
         # What was proposed and not applied when the last term ended.
         self._left_over: Sequence[LogEntry | bytes] = ()
         self._looking_since_ms = 0
+        # Whom to vote for next, instead of for itself.
+        self._successor: ServerId | None = None
         # Not before this time; see `_leave_if_unfit`.
         self._look_at_ms = 0
         # Records in `replica.appends` that were sent to the learners.
@@ -193,6 +195,18 @@ class Member:
             self._settle()
         elif self.following is not None:
             self.following.tick(now_ms)
+
+    def hand_over(self) -> ServerId | None:
+        """Have another server lead, if one has all that is committed; gives whom we vote for.
+
+        Writes that are under way end as with any change of the leader: their clients lose the
+        connection and do not know.
+        """
+        successor = None if self.leader is None else self.leader.successor()
+        if successor is not None:
+            self._successor = successor
+            self._leave(f"it hands over to server {successor}")
+        return successor
 
     def _leave_if_unfit(self, leader: Leader) -> None:
         """Let another server lead where this one cannot write."""
@@ -328,7 +342,8 @@ class Member:
         self._left_over = ()
         self.role = Role.LOOKING
         self._looking_since_ms = self.now_ms
-        self.election.look(*self._candidacy(), self.now_ms)
+        successor, self._successor = self._successor, None
+        self.election.look(*self._candidacy(), self.now_ms, successor)
         self._after_election()
 
     def _show_while_looking(self) -> None:

@@ -35,9 +35,9 @@ class ReplicaOptions:
     # Requests of one connection that wait behind its writes. Bounds memory only: a client that
     # pipelines more is cut off.
     max_queued_requests: int = 100_000
-    # Whether new sessions are known to their server alone, and whether one becomes a global one when
-    # it creates an ephemeral. On: clients that only read cost no txns. Ephemerals without upgrading
-    # are refused.
+    # Whether new sessions are known to their server alone, and whether one becomes a global one
+    # when it creates an ephemeral. On: clients that only read cost no txns. Without upgrading,
+    # their ephemerals are refused.
     has_local_sessions: bool = False
     has_session_upgrades: bool = False
     # `user:hash` of the superuser, who may do anything; None: there is none.

@@ -269,6 +269,10 @@ def _monitor(server: Server) -> Mapping[str, Any]:
     return {**monitor_facts(server), **dict(flat_values(collect(server)))}
 
 
+def _is_read_only(server: Server) -> dict[str, Any]:
+    return {"read_only": server.replica.is_read_only}
+
+
 async def _leader(server: Server, _admin: AdminServer, _request: HttpRequest) -> CommandAnswer:
     member = member_of(server)
     if member is None:
@@ -376,6 +380,19 @@ async def _bytes_of(file: ReadFile, size: int) -> AsyncGenerator[bytes, None]:
             yield await loop.run_in_executor(None, file.read_at, offset, wanted)
 
 
+async def _hand_over(server: Server, _admin: AdminServer, request: HttpRequest) -> CommandAnswer:
+    refusal = _refusal(server, request)
+    if refusal is not None:
+        return refusal
+    successor = None if server.member is None else server.member.hand_over()
+    if successor is None:
+        return CommandAnswer(
+            error="this server does not lead, or no follower has everything that it has",
+            status=HTTPStatus.CONFLICT,
+        )
+    return CommandAnswer({"successor": successor})
+
+
 async def _restore(server: Server, _admin: AdminServer, request: HttpRequest) -> CommandAnswer:
     refusal = _refusal(server, request)
     if refusal is not None:
@@ -399,6 +416,7 @@ _TABLE: Final = (
         _showing(lambda s: {"tracemask": s.trace_mask}),
         needs_data=False,
     ),
+    Command(("hand_over",), _hand_over, method="POST"),
     Command(("hash",), _showing(_hash)),
     Command(("initial_configuration", "icfg"), _initial_configuration),
     Command(("is_read_only", "isro"), _showing(_is_read_only)),
@@ -428,10 +446,6 @@ _TABLE: Final = (
     ),
     Command(("zabstate",), _showing(_zab_state), needs_data=False),
 )
-
-def _is_read_only(server: Server) -> dict[str, Any]:
-    return {"read_only": server.replica.is_read_only}
-
 
 COMMANDS: Final[Mapping[str, Command]] = {
     name: command for command in _TABLE for name in command.names

@@ -88,6 +88,7 @@ class MemberDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
+        self._is_sending = False
         store = server.syncer.store
         facts = StoreFacts(
             recovery.standing,
@@ -150,6 +151,12 @@ class MemberDriver:
         if self._server.replica.is_read_only:
             return "read-only"
         return _MODES.get(self.member.role, "looking")
+
+    def hand_over(self) -> ServerId | None:
+        """Have another server lead; gives whom, None if that cannot be."""
+        successors: list[ServerId | None] = []
+        self._run(lambda: successors.append(self.member.hand_over()))
+        return successors[0] if successors else None
 
     def _tick(self) -> None:
         if self._is_stopped:
@@ -264,14 +271,22 @@ class MemberDriver:
             member.effects.clear()
             for effect in effects:
                 self._perform(effect)
-        if member.dirty_links:
-            for link in member.dirty_links:
-                out, link.out = link.out, []
-                peer = self._links.get(link)
-                if peer is not None:
-                    peer.send(out)
-            member.dirty_links.clear()
+        if member.dirty_links and not self._is_sending:
+            # At the end of this turn of the loop: what many clients wrote leaves in one piece, and
+            # still before the disk is called, whose turn is asked for later.
+            self._is_sending = True
+            asyncio.get_running_loop().call_soon(self._send_all)
         return member.take_appends() if member.replica.appends else []
+
+    def _send_all(self) -> None:
+        self._is_sending = False
+        member = self.member
+        for link in member.dirty_links:
+            out, link.out = link.out, []
+            peer = self._links.get(link)
+            if peer is not None:
+                peer.send(out)
+        member.dirty_links.clear()
 
     def _perform(self, effect: object) -> None:
         if isinstance(effect, Note):
