@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from keepfast.quorum import (
     Address,
@@ -54,6 +55,14 @@ def membership_of(count: int) -> Membership:
             for id in range(1, count + 1)
         )
     )
+
+
+def _lose(link: Link, node: Node) -> None:
+    node.member.link_lost(link)
+
+
+def _deliver(link: Link, data: bytes, node: Node) -> None:
+    node.member.receive_packets(link, data)
 
 
 class Node:
@@ -108,7 +117,7 @@ class Node:
         self.is_up = False
         for link, (peer, far) in list(self.ends.items()):
             peer.ends.pop(far, None)
-            self.world.later(peer, lambda node, far=far: node.member.link_lost(far))
+            self.world.later(peer, partial(_lose, far))
             self.ends.pop(link)
         self.disk = self.disk.crash(self.world.rng)
 
@@ -194,7 +203,7 @@ class Node:
         else:
             pieces = [item]
         for piece in pieces:
-            self.world.later(peer, lambda node, data=piece: node.member.receive_packets(far, data))
+            self.world.later(peer, partial(_deliver, far, piece))
 
     def tree_packets(self, stream: TreeStream) -> list[bytes]:
         entry = fitting_snapshot(self.store.history, stream.up_to)
