@@ -1,0 +1,21 @@
+"""The scenarios, each in a file of its own that reads as the report does."""
+
+from keepfast.lab.scenario import Scenario
+from keepfast.lab.scenarios import (
+    diff_over_gap,
+    snap_keeps_stale_log,
+    trunc_misses_record,
+    unsynced_snapshot,
+    wiped_majority,
+)
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        snap_keeps_stale_log.SCENARIO,
+        unsynced_snapshot.SCENARIO,
+        trunc_misses_record.SCENARIO,
+        diff_over_gap.SCENARIO,
+        wiped_majority.SCENARIO,
+    )
+}
