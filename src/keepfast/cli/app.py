@@ -10,10 +10,11 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from keepfast.cli.ensemble_commands import add_ensemble_commands
 from keepfast.cli.output import CommandFailed, ExitCode, Out
 
 Work = Callable[[], int]
@@ -40,6 +41,20 @@ Redact = Annotated[
 ]
 Limit = Annotated[
     int | None, typer.Option("--limit", min=0, metavar="N", help="Show at most N entries.")
+]
+Places = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DIR",
+        help="Data directories, one a server, or a root with <ensemble>/<server>/...; "
+        "DIR:LOGDIR if the logs lie apart.",
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", help="Spark: spark://..., yarn, k8s://...; else embedded."
+    ),
 ]
 Directory = Annotated[
     str, typer.Argument(metavar="DIR", help="A dataDir, or the version-2 inside it.")
@@ -166,6 +181,212 @@ def repair_command(
     return work
 
 
+@app.command("audit")
+def audit_command(
+    places: Places,
+    master: Master = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Write report.html, findings.json and Parquet tables."),
+    ] = None,
+    tables: Annotated[
+        bool, typer.Option("--tables/--no-tables", help="With --out: the Parquet tables, too.")
+    ] = True,
+    replay_limit: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Replay histories of up to N records (1000000)."),
+    ] = None,
+    as_json: AsJson = False,
+) -> Work:
+    """Prove that all servers of one or many ensembles agree, or tell where they parted.
+
+    Reads every log and snapshot, by Spark. Names the server that is wrong, the first zxid, the
+    znodes, the likely cause, and what to do. Changes nothing.
+    """
+
+    def work() -> int:
+        from keepfast.cli.audit import AuditCommand, run_audit
+
+        return run_audit(AuditCommand(tuple(places), master, out, tables, replay_limit, as_json))
+
+    return work
+
+
+@app.command("lab")
+def lab_command(
+    scenario: Annotated[
+        str | None, typer.Argument(metavar="[SCENARIO]", help="What to play; without it: a list.")
+    ] = None,
+    server: Annotated[
+        str,
+        typer.Option(metavar="KIND,...", help="keepfast, apache, apache:3.6.3, ...; one or more."),
+    ] = "keepfast",
+    everything: Annotated[bool, typer.Option("--all", help="Play all of them.")] = False,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Keep the data directories and the reports there."),
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Keep them in a temporary folder, and name it.")
+    ] = False,
+    as_json: AsJson = False,
+) -> Work:
+    """Play a failure from the field on real server processes, then audit what they left.
+
+    Shows each step, what each server answers in the end, and what the audit says of the files.
+    """
+
+    def work() -> int:
+        from keepfast.cli.lab import LabCommand, run_lab
+
+        kinds = tuple(kind.strip() for kind in server.split(",") if kind.strip())
+        return run_lab(LabCommand(scenario, kinds, everything, keep, report, as_json))
+
+    return work
+
+
+@app.command("state")
+def state_command(
+    places: Places,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="ZXID|TIME", help="The moment; without it, the newest state."),
+    ] = None,
+    znode: Annotated[
+        str | None, typer.Option("--path", metavar="/a", help="Only this znode and those below it.")
+    ] = None,
+    redact: Redact = False,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> Work:
+    """Show the tree as it was, at a zxid or a time.
+
+    By the files of all servers of an ensemble; says which of them agree. Changes nothing.
+    """
+
+    def work() -> int:
+        from keepfast.cli.state import StateOptions, show_state
+
+        return show_state(StateOptions(tuple(places), at, znode, limit, redact, as_json))
+
+    return work
+
+
+@app.command("diff")
+def diff_command(
+    places: Places,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="ZXID|TIME", help="Two servers: at this moment."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="ZXID|TIME", help="Two moments: the first.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="ZXID|TIME", help="The second; else the newest.")
+    ] = None,
+    znode: Annotated[
+        str | None, typer.Option("--path", metavar="/a", help="Only this znode and those below it.")
+    ] = None,
+    redact: Redact = False,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> Work:
+    """Show what differs between two servers, or between two moments.
+
+    Two servers are compared at the greatest zxid that both reach, or at --at. Changes nothing.
+    """
+
+    def work() -> int:
+        from keepfast.cli.diff import DiffOptions, show_diff
+
+        options = DiffOptions(tuple(places), at, since, until, znode, limit, redact, as_json)
+        return show_diff(options)
+
+    return work
+
+
+@app.command("restore")
+def restore_command(
+    places: Places,
+    target: Annotated[
+        str, typer.Option("--to", metavar="DIR", help="A directory that does not exist yet.")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="ZXID|TIME", help="The moment; without it, the newest state."),
+    ] = None,
+    as_json: AsJson = False,
+) -> Work:
+    """Write the tree as it was as a data directory that servers start on.
+
+    Nothing is announced before what was written was read back and its digests were compared.
+    """
+
+    def work() -> int:
+        from keepfast.cli.restore import RestoreOptions, run_restore
+
+        return run_restore(RestoreOptions(tuple(places), at, target, as_json))
+
+    return work
+
+
+@app.command("undelete")
+def undelete_command(
+    places: Places,
+    znode: Annotated[
+        str, typer.Option("--path", metavar="/a", help="What was deleted, with all below it.")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ZXID|TIME", help="As it was then; without it, before it was deleted last."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> Work:
+    """Print a deleted subtree as commands that keepfast shell applies. Changes nothing."""
+
+    def work() -> int:
+        from keepfast.cli.undelete import UndeleteOptions, run_undelete
+
+        return run_undelete(UndeleteOptions(tuple(places), znode, at, as_json))
+
+    return work
+
+
+@app.command("history")
+def history_command(
+    places: Places,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Where the feed is written.")],
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Go on while the servers write; again, where it ended."),
+    ] = False,
+    quorum: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Servers that must hold a record; else a majority."),
+    ] = None,
+    interval: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks, with --follow.")
+    ] = 1.0,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> Work:
+    """Write every transaction as a change feed: old and new value, session, time.
+
+    Parquet, by Spark. What a majority of the servers holds, each transaction once.
+    """
+
+    def work() -> int:
+        from keepfast.cli.history import HistoryOptions, run_history
+
+        options = HistoryOptions(tuple(places), out, follow, quorum, interval, master, as_json)
+        return run_history(options)
+
+    return work
+
+
 @app.command("serve")
 def serve_command(
     path: Annotated[
@@ -226,6 +447,37 @@ def shell_command(context: typer.Context) -> Work:
     return lambda: run_shell(context.args)
 
 
+@app.command("simulate")
+def simulate_command(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="How many to run.")],
+    first: Annotated[
+        int, typer.Option("--first", min=0, metavar="N", help="Where the seeds start.")
+    ] = 0,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, metavar="N", help="Processes; without it, one a core."),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Spread over Spark: local[*], spark://host:7077, ..."),
+    ] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Print every run step by step.")] = False,
+    as_json: AsJson = False,
+) -> Work:
+    """Run whole ensembles in virtual time, with every fault, and check them.
+
+    A seed stands for one run, the same every time. What fails is shown with the command that
+    plays it again.
+    """
+
+    def work() -> int:
+        from keepfast.cli.simulate import SimulateArguments, simulate
+
+        return simulate(SimulateArguments(seeds, first, jobs, master, trace, as_json))
+
+    return work
+
+
 @app.command("version")
 def version_command(as_json: AsJson = False) -> Work:
     """Show the version of Keepfast and of Python."""
@@ -256,14 +508,22 @@ def version_command(as_json: AsJson = False) -> Work:
     return work
 
 
+add_ensemble_commands(app)
+
+
 def run(arguments: list[str]) -> int:
     """Parse and run one command; gives its exit code."""
+    return finish(lambda: app(_joined(arguments), prog_name="keepfast", standalone_mode=False))
+
+
+def finish(parse: Callable[[], Any]) -> int:
+    """Run what gives a command's work, and the work; every failure becomes an exit code."""
     for stream in (sys.stdout, sys.stderr):
         # A path that the terminal's encoding does not have must not end the answer.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(_joined(arguments))
+        return _run(parse)
     except BrokenPipeError:
         # The reader has what it wanted. Without this, Python complains at exit about the bytes
         # that are still in the buffer.
@@ -274,15 +534,15 @@ def run(arguments: list[str]) -> int:
 
 
 def _joined(arguments: list[str]) -> list[str]:
-    """`inspect blame` is a command of its own: a file of that name is `./blame`."""
-    if arguments[:2] == ["inspect", "blame"]:
-        return ["inspect blame", *arguments[2:]]
+    """Commands of two words: a file or folder of the second name is `./blame`, `./rescue`."""
+    if arguments[:2] in (["inspect", "blame"], ["ensemble", "rescue"]):
+        return [" ".join(arguments[:2]), *arguments[2:]]
     return arguments or ["--help"]
 
 
-def _run(arguments: list[str]) -> int:
+def _run(parse: Callable[[], Any]) -> int:
     try:
-        work = app(arguments, prog_name="keepfast", standalone_mode=False)
+        work = parse()
         return int(work()) if callable(work) else int(work or 0)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)

@@ -19,6 +19,8 @@ from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiO
 __all__ = ["Lab", "LabError", "Teller"]
 
 _START_SECONDS: Final = 60.0
+# How long servers that may refuse to serve are given to serve.
+_REFUSAL_SECONDS: Final = 20.0
 _COUNTER: Final = 0xFFFFFFFF
 # Znodes in one multi.
 _AT_ONCE: Final = 100
@@ -82,9 +84,12 @@ class Lab:
         return leader
 
     def try_start(self, *ids: int) -> bool:
-        """Start servers that may refuse; gives whether they serve."""
+        """Start servers that may rightly refuse; gives whether they serve."""
+        for id in ids:
+            self.servers[id].launch(self._properties)
         try:
-            self.start(*ids)
+            wait_until(self._all_serve, "they serve", _REFUSAL_SECONDS)
+            self.tell(f"started {_list(ids)}; server {self.leader()} leads")
         except LabError:
             self.tell(f"{_list(ids)} did not come up")
             return False

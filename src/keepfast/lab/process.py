@@ -28,9 +28,9 @@ class LabServer:
 
     def __init__(self, server_id: int, folder: Path, port: int, release: Release) -> None:
         self.server_id = server_id
-        self.data_dir = folder / str(server_id)
+        self.data_dir = folder / "data" / str(server_id)
         self.address = Address("127.0.0.1", port)
-        self._work_dir = folder / f"{server_id}.run"
+        self._work_dir = folder / "run" / str(server_id)
         self._release = release
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -1,0 +1,73 @@
+"""How a play ended: what each server answers, and whether that is one history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from keepfast.lab.lab import Lab, Teller
+from keepfast.lab.process import LabError
+from keepfast.lab.releases import Release
+from keepfast.lab.scenario import Scenario
+
+
+class Ending(Enum):
+    """The gravest thing that can be said."""
+
+    EQUAL = "equal"
+    REFUSED = "does not serve"  # a server, or all of them, do not come up; nothing wrong is served
+    LOST = "lost"  # what was acknowledged is gone
+    DIVERGED = "diverged"  # servers answer differently
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a client can be told something that is not so."""
+        return self in (Ending.LOST, Ending.DIVERGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One scenario on one kind of server."""
+
+    scenario: Scenario
+    release: Release
+    ending: Ending
+    # Znode -> server -> what it answers; None: there is no such znode.
+    values: dict[str, dict[int, str | None]]
+    # Servers that do not serve.
+    silent: tuple[int, ...]
+    # Data directories, for the audit.
+    places: tuple[str, ...]
+    # Why the play could not be finished; "": it was.
+    problem: str = ""
+
+
+def play(scenario: Scenario, release: Release, folder: Path, teller: Teller) -> Outcome:
+    """Play a scenario from the start to the last answers; all processes are gone afterwards."""
+    lab = Lab(folder, release, scenario, teller)
+    problem = ""
+    try:
+        try:
+            scenario.play(lab)
+        except LabError as error:
+            problem = str(error)
+            lab.tell(f"stuck: {error}")
+        values = lab.values(scenario.keys)
+        silent = tuple(id for id, server in lab.servers.items() if not server.role())
+        places = tuple(str(server.data_dir) for server in lab.servers.values())
+    finally:
+        lab.close()
+    ending = _ending(scenario, values, silent)
+    return Outcome(scenario, release, ending, values, silent, places, problem)
+
+
+def _ending(
+    scenario: Scenario, values: dict[str, dict[int, str | None]], silent: tuple[int, ...]
+) -> Ending:
+    if any(len(set(answers.values())) > 1 for answers in values.values()):
+        return Ending.DIVERGED
+    for path, expected in scenario.expected.items():
+        if any(answer != expected for answer in values.get(path, {}).values()):
+            return Ending.LOST
+    return Ending.REFUSED if silent else Ending.EQUAL
