@@ -18,7 +18,7 @@ WORKERS ?= auto
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test kazoo sim bench lock clean
+.PHONY: help setup lab demo check format test kazoo differential kill-campaign sim sim-storage sim-bugs bench lock clean audit-campaign
 
 help: ## list the targets
 	@echo 'Keepfast. Targets:'
@@ -60,16 +60,30 @@ format: setup ## format the code and apply the safe lint fixes
 test: setup ## run every test (ARGS='...' goes to pytest, WORKERS=0 runs them in one process)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
-# Not the simulator of whole servers, which is not written yet: the fault-injection campaign
-# of the storage engine, on its in-memory disk.
-sim: setup ## storage fault injection: crash at every disk call, damage to every byte (prints counts)
-	@echo 'The simulator of whole servers does not exist yet.'
-	@echo 'This runs the fault-injection campaign of the storage engine.'
+SEEDS ?= 300
+FIRST ?= 0
+
+sim: setup ## whole ensembles in virtual time, with every fault (SEEDS=300 FIRST=0; JOBS, MASTER through ARGS)
+	$(BIN)/keepfast simulate --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+sim-storage: setup ## storage fault injection: crash at every disk call, damage to every byte (prints counts)
 	$(BIN)/python -m pytest -s tests/storage/test_crash_consistency.py tests/storage/test_damage_sweep.py $(ARGS)
+
+sim-bugs: setup ## plant each known bug and print the seed that catches it
+	$(BIN)/python -m tests.sim.bug_hunt
 
 # Not part of `test`: it takes minutes, and the packages of an environment of its own.
 kazoo: setup ## kazoo's own test suite on one server of ours; takes minutes, so `make test` leaves it out (ARGS)
 	$(BIN)/python -m tests.kazoo_suite.run $(ARGS)
+
+differential: setup ## 200,000 random operations on Apache 3.9.5 and on us, every answer compared; takes minutes (ARGS)
+	$(BIN)/python -m tests.differential.campaign $(ARGS)
+
+kill-campaign: setup ## kill -9 a server under load 200 times; nothing acknowledged may be lost (ARGS)
+	$(BIN)/python -m tests.kill.campaign $(ARGS)
+
+lab: setup ## every failure of the lab, 20 times on ours and once on Apache's servers (RUNS=20)
+	$(BIN)/python -m tests.lab.campaign $(or $(RUNS),20)
 
 bench: setup ## run every benchmark; each prints one table
 	@set -e; for script in benchmarks/bench_*.py; do \

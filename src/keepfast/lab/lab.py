@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import socket
+import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +16,8 @@ from keepfast.lab.process import LabError, LabServer, wait_until
 from keepfast.lab.raw import RawSession
 from keepfast.lab.releases import Release
 from keepfast.lab.scenario import Scenario
+from keepfast.lab.small_disk import SmallDisk
+from keepfast.storage import LogReader, RealDisk
 from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiOp, OpCode
 
 __all__ = ["Lab", "LabError", "Teller"]
@@ -56,6 +60,7 @@ class Lab:
     def __init__(self, folder: Path, release: Release, scenario: Scenario, teller: Teller) -> None:
         self.folder = folder
         self._session = RawSession()
+        self._disks: dict[int, SmallDisk] = {}
         self.release = release
         self._teller = teller
         self._properties = {**_PROPERTIES, **scenario.properties}
@@ -87,13 +92,20 @@ class Lab:
         """Start servers that may rightly refuse; gives whether they serve."""
         for id in ids:
             self.servers[id].launch(self._properties)
+        servers = [self.servers[id] for id in ids]
         try:
-            wait_until(self._all_serve, "they serve", _REFUSAL_SECONDS)
-            self.tell(f"started {_list(ids)}; server {self.leader()} leads")
+            wait_until(
+                lambda: all(s.role() for s in servers) or not all(s.is_running for s in servers),
+                "they serve",
+                _REFUSAL_SECONDS,
+            )
         except LabError:
-            self.tell(f"{_list(ids)} did not come up")
-            return False
-        return True
+            pass
+        if all(server.role() for server in servers):
+            self.tell(f"started {_list(ids)}")
+            return True
+        self.tell(f"{_list(ids)}: started, and {'do' if len(ids) > 1 else 'does'} not serve")
+        return False
 
     def kill(self, *ids: int) -> None:
         """Kill servers, all by default."""
@@ -107,6 +119,9 @@ class Lab:
         for server in self.servers.values():
             server.resume()
             server.kill()
+        for disk in self._disks.values():
+            disk.close()
+        self._disks.clear()
 
     def _all_serve(self) -> bool:
         running = [server for server in self.servers.values() if server.is_running]
@@ -146,15 +161,21 @@ class Lab:
         shown = ", ".join(f"{path}={value}" for path, value in values.items())
         self.tell(f"wrote {shown if len(values) <= 3 else f'{len(values)} znodes'}")
 
-    def fill(self, parent: str, count: int, size: int) -> None:
-        """Create so many znodes of that many bytes."""
+    def fill(self, parent: str, count: int, size: int, *, is_random: bool = False) -> None:
+        """Create so many znodes of that many bytes; random ones do not compress."""
         with self.client(self.leader()) as client:
             put(client, parent, "")
             for first in range(0, count, _AT_ONCE):
                 last = min(first + _AT_ONCE, count)
                 client.multi(
                     [
-                        MultiOp(OpCode.CREATE, _create(f"{parent}/n{number:06d}", "x" * size))
+                        MultiOp(
+                            OpCode.CREATE,
+                            _create(
+                                f"{parent}/n{number:06d}",
+                                secrets.token_bytes(size) if is_random else b"x" * size,
+                            ),
+                        )
                         for number in range(first, last)
                     ]
                 )
@@ -217,6 +238,44 @@ class Lab:
         newest.unlink()
         self.tell(f"server {id} lost {newest.name}")
 
+    def put_on_small_disk(self, id: int, size_bytes: int) -> None:
+        """Give a server that is down a small file system. Raises LabError without the right to."""
+        self._disks[id] = SmallDisk(self.servers[id].data_dir, size_bytes)
+        self.tell(f"server {id} has a disk of {size_bytes >> 10} KiB")
+
+    def fill_disk(self, id: int, leave_bytes: int) -> None:
+        """Fill a small disk."""
+        self._disks[id].fill(leave_bytes)
+        self.tell(f"the disk of server {id} has {leave_bytes >> 10} KiB left")
+
+    def free_disk(self, id: int) -> None:
+        """Make space on a small disk."""
+        self._disks[id].free()
+        self.tell(f"the disk of server {id} has space again")
+
+    def purge(self, id: int, keep: int) -> None:
+        """Run the purge of a server that is down, as a cron job does; ours purges by itself."""
+        folder = self.servers[id].data_dir
+        command = self.release.purge_command(folder, keep)
+        if command:
+            before = _names(folder)
+            subprocess.run(command, capture_output=True, check=False)
+            gone = sorted(before - _names(folder))
+            self.tell(f"purge on server {id} removed {', '.join(gone) or 'nothing'}")
+
+    def zero_record(self, id: int, text: str) -> None:
+        """Have the record that holds a text read as zeros, on a server that is down."""
+        for path in sorted(self.servers[id].version_dir.glob("log.*")):
+            with RealDisk().open_read(str(path)) as file:
+                frames = [f for f in LogReader(file) if text.encode() in f.entry]
+            for frame in frames:
+                with path.open("r+b") as log:
+                    log.seek(frame.offset)
+                    log.write(bytes(frame.end - frame.offset))
+                self.tell(f"server {id}: the record of {text} in {path.name} reads as zeros")
+                return
+        raise LabError(f"no log of server {id} holds {text}")
+
     def wipe(self, *ids: int) -> None:
         """Remove everything that servers have on disk."""
         for id in ids:
@@ -244,8 +303,8 @@ def put(client: Client, path: str, value: str) -> None:
         client.set_data(path, value.encode())
 
 
-def _create(path: str, value: str) -> CreateRequest:
-    return CreateRequest(path, value.encode(), OPEN_ACL, CreateMode.PERSISTENT.value)
+def _create(path: str, value: bytes) -> CreateRequest:
+    return CreateRequest(path, value, OPEN_ACL, CreateMode.PERSISTENT.value)
 
 
 def _get(client: Client, path: str) -> str | None:
@@ -256,6 +315,10 @@ def _get(client: Client, path: str) -> str | None:
             return None
         raise
     return data.decode(errors="replace")
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "version-2").iterdir()}
 
 
 def _list(ids: Iterable[int]) -> str:

@@ -24,6 +24,7 @@ from keepfast.wire import KeepfastError
 KEEPFAST: Final = "keepfast"
 APACHE: Final = "apache"
 _MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_PURGE_CLASS: Final = "org.apache.zookeeper.server.PurgeTxnLog"
 # The release of ZooKeeper -> the release of PySpark whose archive on PyPI carries its jars.
 _CARRIERS: Final = {"3.4.14": "3.1.3", "3.6.2": "3.2.4", "3.6.3": "3.5.9", "3.9.3": "4.0.1"}
 _NEEDED_JARS: Final = (
@@ -83,6 +84,13 @@ class Release:
             *definitions,
             *("-cp", self.jars, _MAIN_CLASS, str(config)),
         ]
+
+    def purge_command(self, data_dir: Path, keep: int) -> list[str]:
+        """What purges a directory from outside; none where a server does that itself."""
+        if self.is_keepfast:
+            return []
+        place = str(data_dir)
+        return [self.java, *("-cp", self.jars, _PURGE_CLASS, place, place, "-n", str(keep))]
 
 
 def find_release(name: str) -> Release:

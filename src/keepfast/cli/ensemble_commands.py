@@ -1,0 +1,99 @@
+"""The commands about ensembles, and their arguments; see app.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+Work = Callable[[], int]
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+LogDir = Annotated[
+    str | None,
+    typer.Option("--log-dir", metavar="DIR", help="The dataLogDir, if the logs lie apart."),
+]
+
+
+def ensemble_command(
+    directory: Annotated[
+        str,
+        typer.Argument(metavar="DIR", help="Where all that the servers have lies."),
+    ],
+    size: Annotated[
+        int | None, typer.Option("-n", min=2, max=9, metavar="N", help="How many servers; 3.")
+    ] = None,
+    base_port: Annotated[
+        int | None,
+        typer.Option("--base-port", min=1, max=65000, metavar="P", help="The first port; 2181."),
+    ] = None,
+) -> Work:
+    """Run an ensemble of real processes on this machine, until Ctrl-C.
+
+    The same DIR again goes on where it stopped. `keepfast ensemble rescue DIR` accepts the loss of
+    data where nothing else helps.
+    """
+
+    def work() -> int:
+        from keepfast.cli.ensemble import EnsembleArguments, ensemble
+
+        return ensemble(EnsembleArguments(directory, size, base_port))
+
+    return work
+
+
+def rescue_command(
+    places: Annotated[
+        list[str], typer.Argument(metavar="DIR...", help="Data directories of stopped servers.")
+    ],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Accept the loss; without it, only show what it is.")
+    ] = False,
+    log_dir: LogDir = None,
+    as_json: AsJson = False,
+) -> Work:
+    """Let a server vote again whose data were lost, damaged or not proven.
+
+    Shows what its directory holds and up to which zxid; what was acknowledged beyond that is given
+    up. Nothing is deleted. For ensembles that lost a majority, and for nothing else.
+    """
+
+    def work() -> int:
+        from keepfast.cli.rescue import RescueArguments, rescue
+
+        return rescue(RescueArguments(tuple(places), log_dir, yes, as_json))
+
+    return work
+
+
+def status_command(
+    servers: Annotated[
+        list[str], typer.Argument(metavar="HOST:PORT...", help="Client ports of its servers.")
+    ],
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="For each question.")
+    ] = 2.0,
+    admin_port: Annotated[
+        int, typer.Option("--admin-port", metavar="P", help="Where admin servers listen.")
+    ] = 8080,
+    as_json: AsJson = False,
+) -> Work:
+    """Show the servers of a running ensemble, of Keepfast or Apache, and whether it is well.
+
+    Exit code 1 if a server is down, nobody or more than one leads, or trees differ.
+    """
+
+    def work() -> int:
+        from keepfast.cli.status import StatusArguments, status
+
+        return status(StatusArguments(tuple(servers), timeout_s, admin_port, as_json))
+
+    return work
+
+
+def add_ensemble_commands(app: typer.Typer) -> None:
+    """Add them to the program."""
+    app.command("ensemble")(ensemble_command)
+    app.command("ensemble rescue")(rescue_command)
+    app.command("status")(status_command)

@@ -1,0 +1,107 @@
+"""What the commands on the files of an ensemble have in common: places, moments, states."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from keepfast.cli.output import CommandFailed, ExitCode
+from keepfast.cli.tree_view import head_text
+from keepfast.cli.values import counted, hexadecimal, parse_moment, zxid_fields
+from keepfast.pipeline import (
+    EnsembleFiles,
+    EnsembleState,
+    Moment,
+    PlaceError,
+    ServersDisagree,
+    StateUnknown,
+    one_ensemble,
+)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what the pipeline says about its input into the end of the command."""
+    try:
+        yield
+    except PlaceError as error:
+        raise CommandFailed(str(error)) from error
+    except ServersDisagree as error:
+        raise CommandFailed(str(error), ExitCode.WRONG) from error
+    except StateUnknown as error:
+        raise CommandFailed(str(error), ExitCode.REFUSED) from error
+
+
+def open_ensemble(places: Sequence[str]) -> EnsembleFiles:
+    """The one ensemble behind the places; ends the command if there is none, or more."""
+    with explained():
+        return one_ensemble(places)
+
+
+def moment_at(text: str | None, option: str = "--at") -> Moment:
+    """The moment that an option names; without it, the head."""
+    if text is None:
+        return Moment()
+    try:
+        zxid, time_ms = parse_moment(text)
+    except CommandFailed as error:
+        raise CommandFailed(error.sentence.replace("--at", option, 1)) from error
+    return Moment(zxid, time_ms)
+
+
+def exit_code_of_state(state: EnsembleState) -> ExitCode:
+    """1 if servers have different states, 3 if this one is not proven or not the one asked for."""
+    if state.is_contradicted:
+        return ExitCode.WRONG
+    if not state.chosen.reaches or not state.chosen.is_proven:
+        return ExitCode.INCOMPLETE
+    return ExitCode.OK
+
+
+def state_rows(state: EnsembleState) -> list[tuple[str, str]]:
+    """A state, for people."""
+    chosen = state.chosen
+    base = chosen.prefix.base_name or "the empty tree"
+    replayed = counted(chosen.prefix.replay.applied, "record")
+    rows = [
+        ("tree at", head_text(state.head)),
+        ("from", f"server {chosen.server}, {base} and {replayed} behind it"),
+        ("the same on", ", ".join(f"server {name}" for name in state.agreeing)),
+        ("tree digest", hexadecimal(state.tree.digest)),
+        ("state digest", hexadecimal(state.tree.state_digest)),
+        ("znodes", str(state.tree.node_count)),
+    ]
+    if state.differing:
+        names = ", ".join(f"server {name}" for name in state.differing)
+        why = "keepfast audit tells why"
+        if state.is_past:
+            why = "records that were never committed may lie in its files; keepfast audit tells"
+        rows.append(("another on", f"{names}: {why}"))
+    rows += [(f"server {name}", why) for name, why in state.silent.items()]
+    if chosen.note:
+        rows.append(("note", chosen.note))
+    return rows
+
+
+def state_fields(state: EnsembleState, asked: Moment) -> dict[str, object]:
+    """A state, for JSON."""
+    return {
+        "ensemble": state.ensemble,
+        "asked": str(asked),
+        "head": zxid_fields(state.head),
+        "server": state.chosen.server,
+        "agreeing": list(state.agreeing),
+        "differing": list(state.differing),
+        "silent": [{"server": name, "why": why} for name, why in state.silent.items()],
+        "base": state.chosen.prefix.base_name,
+        "records_replayed": state.chosen.prefix.replay.applied,
+        "reaches": state.chosen.reaches,
+        "proven": state.chosen.is_proven,
+        "note": state.chosen.note,
+    }
+
+
+def command(verb: str, places: Sequence[str]) -> str:
+    """A command on the same places, to run next."""
+    return f"keepfast {verb} {' '.join(shlex.quote(place) for place in places)}"

@@ -1,0 +1,54 @@
+"""`keepfast serve` without the parser of all commands, which a server would carry for all its life.
+
+Only the plain form: a configuration file and definitions. Everything else, a failure included, is
+left to the parser, so that there is one place that explains and complains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class _Plain(NamedTuple):
+    path: str | None
+    definitions: tuple[str, ...]
+
+
+def run_quickly(words: Sequence[str]) -> int | None:
+    """Serve, and give the exit code; None: nothing was done, the parser has to look."""
+    plain = _plain(words)
+    if plain is None:
+        return None
+    try:
+        from keepfast.cli.serve import ServeArguments, serve
+
+        return serve(ServeArguments(plain.path, None, None, plain.definitions, False))
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - handed on, not passed over
+        failure = error
+
+    from keepfast.cli.app import finish
+
+    def fail() -> None:
+        raise failure
+
+    return finish(fail)
+
+
+def _plain(words: Sequence[str]) -> _Plain | None:
+    path: str | None = None
+    definitions: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "-D":
+            value = next(rest, None)
+            if value is None:
+                return None
+            definitions.append(value)
+        elif word.startswith("-D"):
+            definitions.append(word.removeprefix("-D"))
+        elif word.startswith("-") or path is not None:
+            return None
+        else:
+            path = word
+    return _Plain(path, tuple(definitions))
