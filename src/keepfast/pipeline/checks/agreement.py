@@ -1,0 +1,335 @@
+"""Which records are the ensemble's, by the word of all servers (A3, A14).
+
+Theory of operation.  Cut the zxids into *intervals* that each server holds whole or not at all.
+Who holds an interval speaks for it.  A server speaks against it if its logs pass over it where
+nothing has to be missing: the record behind is the first of a later epoch, and no snapshot in
+between hides what happened.  The majority decides; where nobody can be outvoted, the interval is
+in doubt.  Intervals that nobody passes over are agreed, except at the end of the last epoch: there
+a minority may hold what was never committed, and that is legal.  It is no longer legal once that
+server took part in a later epoch whose other members went on without it.
+
+The names: *agreed*; *stale*, never committed although a later epoch was agreed on without it;
+*tail*, at the end and on a minority; *doubtful*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import combinations, pairwise
+
+from keepfast.pipeline.checks.view import EnsembleView, ServerView, merged
+from keepfast.pipeline.facts import Bucket, RecordFacts
+from keepfast.pipeline.schemas import BUCKET_BITS
+from keepfast.wire import counter_of, epoch_of
+
+# One record may differ by damage; so many, and not one the same, do not.
+_LEAST_COMMON = 3
+
+
+class Standing(Enum):
+    """What an interval is."""
+
+    AGREED = "agreed"
+    STALE = "stale"
+    TAIL = "tail"
+    DOUBTFUL = "doubtful"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A range of zxids that each server holds whole or not at all."""
+
+    first: int
+    last: int
+    holders: frozenset[str]
+    skippers: frozenset[str]
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One zxid under which servers hold different records.
+
+    `right` is empty where no content has more servers behind it than every other.
+    """
+
+    zxid: int
+    right: frozenset[str]
+    wrong: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DigestConflict:
+    """One record of which servers state different tree digests; `wrong` are in the minority."""
+
+    zxid: int
+    wrong: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Records that a server does not have although it goes on behind them.
+
+    `is_in_force`: no snapshot makes up for them, so a start on these files lacks their effects.
+    `is_known`: another server has them, so that they were agreed on.
+    """
+
+    server: str
+    first: int
+    last: int
+    before: int  # the record of the server in front; 0 if there is none
+    after: int  # the record of the server behind
+    is_in_force: bool
+    is_known: bool
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The judgement on all records of an ensemble."""
+
+    intervals: tuple[Interval, ...]
+    conflicts: tuple[Conflict, ...] = ()
+    digest_conflicts: tuple[DigestConflict, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    committed: int | None = None  # the greatest zxid that a majority holds
+    heads: dict[str, int] = field(default_factory=dict)  # last agreed zxid that each server holds
+
+    @property
+    def agreed(self) -> list[tuple[int, int]]:
+        """The agreed history as ranges, with the tails that contradict nothing."""
+        wanted = (Standing.AGREED, Standing.TAIL)
+        return merged((i.first, i.last) for i in self.intervals if i.standing in wanted)
+
+    def of(self, standing: Standing) -> list[Interval]:
+        """The intervals with a standing."""
+        return [interval for interval in self.intervals if interval.standing is standing]
+
+
+# -- the cheap pass --------------------------------------------------------------------------------
+
+
+def suspicious_buckets(view: EnsembleView) -> list[int]:
+    """The buckets in which servers that have records there do not have the same ones."""
+    found: dict[int, dict[str, Bucket]] = {}
+    for server in view.servers:
+        for log in server.logs:
+            for bucket in log.buckets:
+                of_server = found.setdefault(bucket.bucket, {})
+                known = of_server.get(server.name)
+                of_server[server.name] = bucket if known is None else known.plus(bucket)
+    return sorted(key for key, rows in found.items() if _differ(list(rows.values())))
+
+
+def _differ(rows: list[Bucket]) -> bool:
+    if len({(row.count, row.content) for row in rows}) > 1:
+        return True
+    # A server that writes no digests is none to compare them with.
+    return len({(row.digests, row.digest) for row in rows if row.digests}) > 1
+
+
+def range_of_bucket(bucket: int) -> tuple[int, int]:
+    """The first and the last zxid that may be in a bucket."""
+    return bucket << BUCKET_BITS, ((bucket + 1) << BUCKET_BITS) - 1
+
+
+def strangers(view: EnsembleView, records: dict[str, list[RecordFacts]]) -> tuple[str, str] | None:
+    """Two servers that share zxids and not one record: they are of different ensembles."""
+    contents = {name: {row.zxid: row.content for row in rows} for name, rows in records.items()}
+    suspicious = set(suspicious_buckets(view))
+    plain = {
+        server.name: {b.bucket for log in server.logs for b in log.buckets} - suspicious
+        for server in view.servers
+    }
+    for left, right in combinations(sorted(contents), 2):
+        common = contents[left].keys() & contents[right].keys()
+        if len(common) < _LEAST_COMMON or plain[left] & plain[right]:
+            continue
+        if all(contents[left][zxid] != contents[right][zxid] for zxid in common):
+            return left, right
+    return None
+
+
+# -- the judgement ---------------------------------------------------------------------------------
+
+
+def judge(view: EnsembleView, records: dict[str, list[RecordFacts]]) -> Agreement:
+    """Judge all records; `records` has, by server, those of the suspicious buckets."""
+    conflicts, digest_conflicts = _conflicts(records)
+    intervals = tuple(_with_epochs(view, _intervals(view)))
+    agreement = Agreement(intervals)
+    missing = [m for server in view.servers for m in _missing(server, agreement)]
+    heads = {server.name: _agreed_head(server, agreement) for server in view.servers}
+    voters = [s for s in view.servers if s.name not in view.observers]
+    counted = sorted((heads[s.name] for s in voters if heads[s.name] >= 0), reverse=True)
+    committed = counted[view.quorum - 1] if len(counted) >= view.quorum else None
+    return Agreement(
+        intervals,
+        tuple(conflicts),
+        tuple(digest_conflicts),
+        tuple(missing),
+        committed,
+        heads,
+    )
+
+
+def _intervals(view: EnsembleView) -> list[Interval]:
+    cuts = {edge for s in view.servers for low, high in s.spans for edge in (low, high + 1)}
+    # A server may pass over the end of what another one holds in one run.
+    cuts |= {join.proven_from + 1 for s in view.servers for join in s.joins if join.opens_epoch}
+    ordered = sorted(cuts)
+    found = []
+    for first, behind in pairwise(ordered):
+        last = behind - 1
+        holders = frozenset(s.name for s in view.servers if s.holds(first, last))
+        if not holders:
+            continue
+        skippers = frozenset(s.name for s in view.servers if _passes_over(s, first, last))
+        found.append(Interval(first, last, holders, skippers, _vote(view, holders, skippers)))
+    return found
+
+
+def _passes_over(server: ServerView, first: int, last: int) -> bool:
+    return any(
+        join.proven_from < first and last < join.after and join.opens_epoch and join.proven_from > 0
+        for join in server.joins
+    )
+
+
+def _vote(view: EnsembleView, holders: frozenset[str], skippers: frozenset[str]) -> Standing:
+    for_it = len(holders - view.observers)
+    against = len(skippers - view.observers)
+    if not skippers or for_it > against:
+        return Standing.AGREED
+    return Standing.STALE if against > for_it else Standing.DOUBTFUL
+
+
+def _with_epochs(view: EnsembleView, intervals: list[Interval]) -> list[Interval]:
+    """Look at the ends: a minority alone holds a tail, or something stale."""
+    result = []
+    for interval in intervals:
+        standing = interval.standing
+        if standing is Standing.AGREED and not interval.skippers:
+            standing = _standing_at_end(view, interval)
+        result.append(
+            Interval(interval.first, interval.last, interval.holders, interval.skippers, standing)
+        )
+    return result
+
+
+def _standing_at_end(view: EnsembleView, interval: Interval) -> Standing:
+    others = [s for s in view.servers if s.name not in interval.holders]
+    behind = [s for s in others if s.head < interval.first]
+    if len(interval.holders) >= view.quorum or len(behind) != len(others) or not others:
+        return Standing.AGREED
+    epoch = epoch_of(interval.first)
+    taken_part = [s.epochs.current or 0 for s in view.servers if s.name in interval.holders]
+    joined = min(taken_part, default=0)
+    if joined > epoch:
+        against = [s for s in behind if (s.epochs.current or 0) >= joined]
+        if len(against) >= view.quorum:
+            return Standing.STALE
+    return Standing.TAIL
+
+
+def _conflicts(
+    records: dict[str, list[RecordFacts]],
+) -> tuple[list[Conflict], list[DigestConflict]]:
+    """Zxids with different contents, and with different digests, among servers that hold them."""
+    contents: dict[int, dict[int, set[str]]] = {}
+    digests: dict[int, dict[int, set[str]]] = {}
+    for server, rows in records.items():
+        seen: set[int] = set()
+        for row in rows:
+            if row.zxid in seen:
+                continue  # a second copy on the same server is A2's
+            seen.add(row.zxid)
+            contents.setdefault(row.zxid, {}).setdefault(row.content, set()).add(server)
+            if row.digest is not None:
+                digests.setdefault(row.zxid, {}).setdefault(row.digest, set()).add(server)
+    conflicts = [
+        Conflict(zxid, *_majority(groups))
+        for zxid, groups in sorted(contents.items())
+        if len(groups) > 1
+    ]
+    others = {conflict.zxid for conflict in conflicts}
+    digest_conflicts = [
+        DigestConflict(zxid, _majority(groups)[1])
+        for zxid, groups in sorted(digests.items())
+        if len(groups) > 1 and zxid not in others
+    ]
+    return conflicts, digest_conflicts
+
+
+def _majority(groups: dict[int, set[str]]) -> tuple[frozenset[str], frozenset[str]]:
+    """The servers with the content that most have, and the others; nobody is right in a tie."""
+    ordered = sorted(groups.values(), key=lambda servers: (-len(servers), sorted(servers)))
+    everybody = frozenset().union(*ordered)
+    if len(ordered[0]) == len(ordered[1]):
+        return frozenset(), everybody
+    return frozenset(ordered[0]), everybody - ordered[0]
+
+
+# -- what a server lacks ---------------------------------------------------------------------------
+
+
+def _missing(server: ServerView, agreement: Agreement) -> list[Missing]:
+    """The records behind which a server goes on without having them."""
+    found: list[Missing] = []
+    if server.is_partial:
+        return found
+    if server.base is None and server.spans and not server.begins_empty:
+        found += _lost_prefix(server, agreement)
+    for join in server.joins:
+        if join.before == 0:
+            # What lies before the first record was purged, or is the base's.
+            if server.base is not None and server.base.zxid < join.after:
+                found += _hole(server, agreement, server.base.zxid, join.after)
+            continue
+        found += _hole(server, agreement, join.before, join.after)
+    return found
+
+
+def _lost_prefix(server: ServerView, agreement: Agreement) -> list[Missing]:
+    after = server.spans[0][0]
+    known = [(a, min(b, after - 1)) for a, b in agreement.agreed if a < after]
+    if not known:
+        return [Missing(server.name, 0, after - 1, 0, after, True, False)]
+    return [Missing(server.name, a, b, 0, after, True, True) for a, b in known]
+
+
+def _hole(server: ServerView, agreement: Agreement, before: int, after: int) -> list[Missing]:
+    """What is missing between two records: agreed ones, or numbers that nobody has."""
+    found = []
+    known: list[tuple[int, int]] = []
+    for first, last in agreement.agreed:
+        low, high = max(first, before + 1), min(last, after - 1)
+        if low <= high:
+            known.append((low, high))
+    for low, high in known:
+        in_force = high > server.base_zxid
+        low = max(low, server.base_zxid + 1) if in_force else low
+        found.append(Missing(server.name, low, high, before, after, in_force, True))
+    for low, high in _numbers_between(before, after):
+        if not any(a <= high and low <= b for a, b in known):
+            in_force = high > server.base_zxid
+            found.append(Missing(server.name, low, high, before, after, in_force, False))
+    return found
+
+
+def _numbers_between(before: int, after: int) -> list[tuple[int, int]]:
+    """The zxids that counters alone show to be missing."""
+    if epoch_of(before) == epoch_of(after):
+        return [(before + 1, after - 1)] if after > before + 1 else []
+    start = after - counter_of(after) + 1
+    return [(start, after - 1)] if counter_of(after) > 1 else []
+
+
+def _agreed_head(server: ServerView, agreement: Agreement) -> int:
+    """The last zxid of the agreed history that a server holds, by record or by snapshot."""
+    head = server.base_zxid
+    for low, high in agreement.agreed:
+        for first, last in server.spans:
+            if max(low, first) <= min(high, last):
+                head = max(head, min(high, last))
+    return head

@@ -1,0 +1,399 @@
+"""The agreed history replayed once, and every snapshot held against it (A5, A7).
+
+Theory of operation.  Each sound snapshot opens a *world*: a tree that then follows the agreed
+records.  A fuzzy snapshot holds effects of records behind its zxid, so its world is applied to
+idempotently and says nothing until the last zxid that the file shows, and a while longer: what was
+being applied when the file was closed leaves no trace.  Two worlds that become equal are one, with
+two supporters.  Worlds that never do contradict each other, and the one with more behind it is
+believed: the empty tree at the start of a history, then digests in the records, then the number of
+servers, then the number of snapshots.  So one wrong snapshot is found wherever it lies, and one
+right one is enough to go on.
+
+A change of epoch that one server alone shows proves little: what it holds before may never have
+been committed.  A world that passed such a place and is contradicted only behind it is dropped
+without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from keepfast.pipeline.checks.plan import (
+    DigestTrouble,
+    Piece,
+    ReplayPlan,
+    SnapshotConflict,
+    SnapshotPlan,
+    is_next,
+)
+from keepfast.pipeline.checks.trees import (
+    compare_trees,
+    content_of,
+    is_same_content,
+    shared_digest,
+)
+from keepfast.storage import Disk, Frame, LogReader, load_tree, replay
+from keepfast.tree import DIGEST_VERSION, ContainerQuirk, ReplayConflict, Tree
+from keepfast.wire import LogEntry, MalformedRecord, StorageError, decode_entry, epoch_of
+
+GRACE = replay.GRACE
+# Each world costs a replay of its own; this many contradictions tell enough.
+_MOST_WORLDS = 6
+
+
+@dataclass(slots=True)
+class World:
+    """A tree that follows the history, and who stands behind it."""
+
+    tree: Tree
+    position: int
+    fuzzy_until: int
+    supporters: list[SnapshotPlan] = field(default_factory=list)
+    is_origin: bool = False
+    is_weak: bool = False  # passed a change of epoch that nobody else shows
+    matches: int = 0
+    off: list[int] = field(default_factory=list)  # zxids of wrong digests since the last right one
+    wrong_digests: int = 0
+    first_wrong: int = 0
+    last_wrong: int = 0
+    behind: int = 0  # records since the end of the fuzzy window
+    is_compared: bool = False
+    conflicts: list[tuple[int, str]] = field(default_factory=list)
+    # Znodes of the newest snapshot here that the history has not had yet, and what they were.
+    strange: dict[str, tuple[object, ...] | None] = field(default_factory=dict)
+    suspects: list[SnapshotPlan] = field(default_factory=list)  # the snapshots that brought them
+    quirk: ContainerQuirk = field(default_factory=ContainerQuirk)
+
+    def apply(self, entry: LogEntry) -> None:
+        """One record of the history."""
+        header = entry.header
+        if epoch_of(header.zxid) != epoch_of(self.position):
+            self.quirk.reset()
+        is_exact = self.is_origin or self.matches > 0 or self.behind > GRACE
+        try:
+            if is_exact:
+                self.tree.apply(header, entry.body)
+            else:
+                self.tree.apply_fuzzy(header, entry.body)
+        except ReplayConflict as error:
+            self.conflicts.append((header.zxid, error.reason))
+            apply_leniently(self.tree, entry)
+        self.position = max(self.position, header.zxid)
+        if self.position >= self.fuzzy_until:
+            self.behind += 1
+            self._look_at_digest(entry)
+
+    def _look_at_digest(self, entry: LogEntry) -> None:
+        digest = entry.digest
+        if digest is None or digest.version != DIGEST_VERSION:
+            return
+        if digest.tree_digest == self.tree.digest:
+            self.quirk.reset()
+            self.matches += 1
+            self.off.clear()
+            self.is_weak = False
+        elif not self.quirk.explains(self.tree, entry, digest.tree_digest):
+            self.quirk.reset((digest.tree_digest - self.tree.digest) % (1 << 64))
+            if self.matches or self.is_origin or self.behind > GRACE:
+                self.first_wrong = self.first_wrong or entry.header.zxid
+                self.last_wrong = entry.header.zxid
+                self.wrong_digests += 1
+            self.off.append(entry.header.zxid)
+
+    @property
+    def weight(self) -> tuple[int, ...]:
+        """How much stands behind it."""
+        servers = {supporter.server for supporter in self.supporters}
+        return (
+            not self.is_weak,
+            self.is_origin,
+            bool(self.matches) and not self.off,
+            len(servers),
+            len(self.supporters),
+        )
+
+
+@dataclass(slots=True)
+class Segment:
+    """A part of the history without a hole, and the world that is believed in it."""
+
+    first: int  # the state is known from here on
+    last: int
+    start: SnapshotPlan | None  # None: the empty tree
+
+
+@dataclass(slots=True)
+class Reference:
+    """What the replay of the history gives."""
+
+    segments: list[Segment] = field(default_factory=list)
+    conflicts: list[SnapshotConflict] = field(default_factory=list)
+    uneven: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    digests: DigestTrouble | None = None
+    replayed: int = 0
+
+    def segment_at(self, zxid: int) -> Segment | None:
+        """The segment in which the state at a zxid is known."""
+        found = [s for s in self.segments if s.first <= zxid <= s.last]
+        return found[-1] if found else None
+
+
+def apply_leniently(tree: Tree, entry: LogEntry) -> None:
+    """Apply as Apache does at a start: what does not fit is passed over."""
+    try:
+        tree.apply_fuzzy(entry.header, entry.body)
+    except ReplayConflict:
+        # Not even idempotently: a path that is none, an unknown type. Apache skips it too.
+        return
+
+
+def frames_of(disk: Disk, piece: Piece) -> Iterator[Frame]:
+    """The records of a piece; ends early where the file changed since it was looked at."""
+    with disk.open_read(piece.path) as file:
+        for frame in LogReader(file, piece.start, piece.end):
+            if piece.first <= frame.zxid <= piece.last:
+                yield frame
+
+
+def entries_of(disk: Disk, pieces: tuple[Piece, ...]) -> Iterator[tuple[LogEntry, Piece, int]]:
+    """The records of pieces, decoded, each zxid once; those that cannot be are left out."""
+    for piece in pieces:
+        last = -1
+        try:
+            for frame in frames_of(disk, piece):
+                if frame.zxid == last:
+                    continue
+                last = frame.zxid
+                try:
+                    yield decode_entry(frame.entry), piece, frame.offset
+                except MalformedRecord:
+                    continue
+        except OSError:
+            continue
+
+
+def world_of(disk: Disk, snapshot: SnapshotPlan | None) -> World | None:
+    """A world at a snapshot, or at the empty tree; None if it can no longer be read."""
+    if snapshot is None:
+        return World(Tree(), 0, 0, is_origin=True)
+    try:
+        tree, _, _ = load_tree(disk, snapshot.path, is_fuzzy=True)
+    except (StorageError, OSError):
+        return None
+    return World(tree, snapshot.zxid, snapshot.fuzzy_until, [snapshot])
+
+
+class HistoryReplay:
+    """Feeds the agreed history to worlds; `finish` gives the reference."""
+
+    def __init__(self, disk: Disk, plan: ReplayPlan) -> None:
+        self._disk = disk
+        self._joins = set(plan.joins)
+        self._waiting = list(plan.snapshots)
+        self._worlds: list[World] = []
+        self._position = -1
+        self._reference = Reference()
+        self._trouble: list[World] = []
+        if plan.starts_empty and plan.history:
+            self._worlds.append(World(Tree(), 0, 0, is_origin=True))
+
+    def feed(self, entry: LogEntry) -> None:
+        """The next record of the history."""
+        zxid = entry.header.zxid
+        self._open_worlds(zxid)
+        self._drop_those_left_behind(zxid)
+        for world in self._worlds:
+            if zxid <= world.position:
+                continue
+            if epoch_of(zxid) != epoch_of(world.position):
+                key = (self._position, zxid)
+                at_start = world.position & 0xFFFFFFFF == 0
+                world.is_weak |= not at_start and key not in self._joins
+            world.apply(entry)
+        self._position = zxid
+        self._reference.replayed += 1
+        if len(self._worlds) > 1:
+            self._explain_strange()
+            self._merge(is_end=False)
+
+    def finish(self) -> Reference:
+        """Behind the last record."""
+        self._open_worlds(1 << 63)
+        self._close(self._worlds)
+        self._worlds = []
+        return self._reference
+
+    def _open_worlds(self, zxid: int) -> None:
+        """Load the snapshots that lie before a record."""
+        while self._waiting and self._waiting[0].zxid < zxid:
+            snapshot = self._waiting.pop(0)
+            if snapshot.zxid > self._position >= 0 and self._worlds:
+                self._advance_to(snapshot.zxid)
+            world = world_of(self._disk, snapshot)
+            if world is None:
+                self._reference.unchecked.append(f"{snapshot.path} can no longer be read")
+                continue
+            if len(self._worlds) >= _MOST_WORLDS:
+                self._merge(is_end=True)
+            if len(self._worlds) >= _MOST_WORLDS:
+                lightest = min(self._worlds, key=lambda w: w.weight)
+                self._close([*self._worlds], keep=lightest)
+                self._worlds.remove(lightest)
+            self._note_strange(world)
+            self._worlds.append(world)
+            self._merge(is_end=False)
+
+    def _note_strange(self, world: World) -> None:
+        """Remember in what a snapshot is ahead of the history, to see whether it gets there.
+
+        A fuzzy snapshot holds znodes as later records made them.  One that the history never has
+        was put there by something else, even if a later record covers it up.
+        """
+        known = next(
+            (
+                w
+                for w in self._worlds
+                if w.position == world.position and w.position >= w.fuzzy_until and not w.is_weak
+            ),
+            None,
+        )
+        if known is None:
+            return
+        if shared_digest(known.tree) != shared_digest(world.tree):
+            paths = compare_trees(known.tree, world.tree).paths
+            world.strange = {path: content_of(world.tree, path) for path in paths}
+            world.suspects = list(world.supporters)
+
+    def _explain_strange(self) -> None:
+        """Strike out what the history has caught up with."""
+        for world in self._worlds:
+            known = [w for w in self._worlds if w is not world and w.position >= w.fuzzy_until]
+            for path, content in list(world.strange.items()):
+                if any(is_same_content(content_of(w.tree, path), content) for w in known):
+                    del world.strange[path]
+
+    def _advance_to(self, zxid: int) -> None:
+        """The start of an epoch moves the zxid and nothing else."""
+        for world in self._worlds:
+            if zxid & 0xFFFFFFFF == 0 and world.position == self._position:
+                world.position = max(world.position, zxid)
+
+    def _drop_those_left_behind(self, zxid: int) -> None:
+        """Close the worlds that the history does not lead on from."""
+        gone = [w for w in self._worlds if w.position < zxid and not is_next(zxid, w.position)]
+        if gone:
+            self._close(gone)
+            self._worlds = [w for w in self._worlds if not any(w is g for g in gone)]
+
+    def _merge(self, *, is_end: bool) -> None:
+        """Unite worlds that are equal, behind their windows."""
+        index = 0
+        while index < len(self._worlds):
+            left = self._worlds[index]
+            for right in self._worlds[index + 1 :]:
+                if self._same(left, right, is_end):
+                    self._unite(left, right)
+            index += 1
+
+    def _same(self, left: World, right: World, is_end: bool) -> bool:
+        if left.position != right.position:
+            return False
+        if left.position < max(left.fuzzy_until, right.fuzzy_until):
+            return False
+        if shared_digest(left.tree) == shared_digest(right.tree):
+            return True
+        settled = min(left.behind, right.behind) > GRACE
+        if not (is_end or (settled and not (left.is_compared and right.is_compared))):
+            return False
+        left.is_compared = right.is_compared = True
+        difference = compare_trees(left.tree, right.tree)
+        if difference.is_real:
+            return False
+        names = {s.path for s in (left.supporters + right.supporters)}
+        self._reference.uneven += sorted(names)
+        return True
+
+    def _unite(self, left: World, right: World) -> None:
+        if left.strange and right.strange:
+            # Two that are ahead by the same: what the history gets to decides on both.
+            left.strange |= right.strange
+            left.suspects += right.suspects
+        else:
+            self._report_strange(left)
+            self._report_strange(right)
+        left.supporters += right.supporters
+        left.is_origin |= right.is_origin
+        # Each stands for the other: what they agree on now was reached on two ways.
+        left.is_weak = False
+        left.matches += right.matches
+        if not right.off:
+            left.off.clear()
+        left.fuzzy_until = min(left.fuzzy_until, right.fuzzy_until)
+        self._worlds = [world for world in self._worlds if world is not right]
+
+    def _report_strange(self, world: World) -> None:
+        """Report what came to be covered up without ever having been a state of the history."""
+        if world.strange:
+            for supporter in world.suspects:
+                conflict = SnapshotConflict(
+                    supporter.server,
+                    supporter.path,
+                    supporter.zxid,
+                    tuple(sorted(world.strange)),
+                    is_certain=True,
+                )
+                self._reference.conflicts.append(conflict)
+        world.strange, world.suspects = {}, []
+
+    def _close(self, worlds: list[World], keep: World | None = None) -> None:
+        """End worlds: believe one, and report the others where they contradict it."""
+        if keep is None and len(worlds) == len(self._worlds):
+            self._merge(is_end=True)
+            worlds = self._worlds
+        if not worlds:
+            return
+        best = max(worlds, key=lambda w: w.weight)
+        for world in [keep] if keep is not None else worlds:
+            if world is best:
+                continue
+            self._contradict(best, world)
+        if keep is not None:
+            return
+        start = None if best.is_origin else best.supporters[0]
+        first = 0 if start is None else start.fuzzy_until
+        self._reference.segments.append(Segment(first, best.position, start))
+        if best.wrong_digests:
+            is_settled = not best.off
+            trouble = DigestTrouble(
+                best.first_wrong, best.last_wrong, best.wrong_digests, is_settled
+            )
+            self._reference.digests = trouble
+
+    def _contradict(self, best: World, world: World) -> None:
+        """Report the supporters of a world that is not the believed one."""
+        if not world.supporters or (world.is_weak and not world.strange):
+            return
+        if world.position < world.fuzzy_until or best.position < best.fuzzy_until:
+            for supporter in world.supporters:
+                text = f"{supporter.path} is ahead of all records: it was not compared"
+                self._reference.unchecked.append(text)
+            return
+        if world.position != best.position:
+            for supporter in world.supporters:
+                text = f"no records lead from {supporter.path} to another snapshot"
+                self._reference.unchecked.append(text)
+            return
+        difference = compare_trees(best.tree, world.tree)
+        is_certain = best.weight[:4] > world.weight[:4]
+        for supporter in world.supporters:
+            self._reference.conflicts.append(
+                SnapshotConflict(
+                    supporter.server,
+                    supporter.path,
+                    supporter.zxid,
+                    difference.paths,
+                    is_certain,
+                )
+            )

@@ -1,0 +1,324 @@
+"""What one file says by itself: the small rows that the cheap pass of an audit gives.
+
+Made where the file is read, compared where all of them come together.  A log becomes its runs of
+back-to-back records, one hash a bucket of zxids, and the places that hold no record; a snapshot
+what its seals and its stats say.  Nothing here compares servers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from keepfast.pipeline.columns.access import open_file
+from keepfast.pipeline.parts import Part
+from keepfast.pipeline.scan import Summary, add_hashes, summarize
+from keepfast.storage import Disk, Frame, LogReader, ReadFile, load_tree, survey
+from keepfast.wire import (
+    CorruptSnapshot,
+    MalformedRecord,
+    canonical_entry,
+    decode_entry,
+    encode_entry,
+    follows_in_epoch,
+)
+
+_HEADER_SIZE = 16
+_EPOCH_LIMIT_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records of one file, back to back, each following the one before in its epoch."""
+
+    first: int
+    last: int
+    start: int  # offset of the first record
+    end: int  # offset behind the last one
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """All records of one file in one range of zxids, and the bytes between which they lie.
+
+    The hashes do not depend on the order of the records; see `scan`.
+    """
+
+    bucket: int
+    count: int
+    content: int
+    digests: int
+    digest: int
+    start: int
+    end: int
+
+    def plus(self, other: Bucket) -> Bucket:
+        """Both together."""
+        return Bucket(
+            self.bucket,
+            self.count + other.count,
+            add_hashes(self.content, other.content),
+            self.digests + other.digests,
+            add_hashes(self.digest, other.digest),
+            min(self.start, other.start),
+            max(self.end, other.end),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BadBytes:
+    """Bytes of a log that are no record, and are not the zeros behind the last one."""
+
+    offset: int
+    reason: str
+    is_torn: bool  # a crash explains them
+    valid_after: int | None  # where the next sound record begins
+    stops_server: bool  # Apache does not start on this; elsewise it takes it for the end
+    behind: int | None  # the last sound zxid before it
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """One log file."""
+
+    path: str
+    zxid: int  # of its name
+    size: int
+    mtime: float
+    runs: tuple[Run, ...] = ()
+    buckets: tuple[Bucket, ...] = ()
+    bad: tuple[BadBytes, ...] = ()
+    records: int = 0
+    end: int = 0  # offset behind the last sound record
+    has_digests: bool = False
+    error: str = ""  # why it could not be read
+    is_gone: bool = False  # it was there when the directory was listed
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether zeros follow the last record: a log that was cut by a TRUNC has none."""
+        return self.size > self.end
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """One snapshot file; `fuzzy_until` is the last zxid of which it shows an effect."""
+
+    path: str
+    zxid: int
+    size: int
+    mtime: float
+    is_valid: bool
+    reason: str = ""
+    offset: int | None = None
+    fuzzy_until: int = 0
+    digest_zxid: int | None = None
+    digest: int | None = None
+    znodes: int = 0
+    has_config: bool = False  # /zookeeper/config is there: written by 3.5 or later
+    error: str = ""  # why it could not be read, where that says nothing about its content
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFacts:
+    """The epoch files; -1 stands for one that cannot be read, None for one that is missing."""
+
+    accepted: int | None = None
+    current: int | None = None
+    leftovers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFacts:
+    """One record, for the comparison record by record."""
+
+    zxid: int
+    path: str
+    offset: int
+    content: int  # hash of what all servers that agree have in common
+    digest: int | None  # the tree digest that it states
+
+
+# -- logs ------------------------------------------------------------------------------------------
+
+
+def log_facts(part: Part) -> LogFacts:
+    """Read a log, or the part of it that is asked for."""
+    facts = LogFacts(part.path, part.zxid, part.size, part.mtime)
+    try:
+        with open_file(part.path) as file:
+            rows = summarize(file, part.start, part.stop)
+    except FileNotFoundError:
+        return replace(facts, is_gone=True)
+    except OSError as error:
+        return replace(facts, error=f"cannot be read: {error.strerror or error}")
+    runs = [row for row in rows if row.kind == "run"]
+    return replace(
+        facts,
+        runs=tuple(_runs(runs)),
+        buckets=tuple(_buckets(runs)),
+        bad=tuple(_bad(rows)),
+        records=sum(row.records + row.unnumbered for row in runs),
+        end=runs[-1].end_offset if runs else _HEADER_SIZE,
+        has_digests=any(row.digests for row in runs),
+    )
+
+
+def joined(parts: Sequence[LogFacts]) -> LogFacts:
+    """The facts of a log that was read in parts, in their order."""
+    whole = parts[0]
+    for part in parts[1:]:
+        runs = list(whole.runs)
+        fresh = list(part.runs)
+        if runs and fresh and _goes_on(runs[-1], fresh[0]):
+            runs[-1] = Run(runs[-1].first, fresh[0].last, runs[-1].start, fresh[0].end)
+            del fresh[0]
+        whole = replace(
+            whole,
+            runs=(*runs, *fresh),
+            buckets=(*whole.buckets, *part.buckets),
+            bad=(*whole.bad, *part.bad),
+            records=whole.records + part.records,
+            end=part.end if part.runs else whole.end,
+            has_digests=whole.has_digests or part.has_digests,
+            error=whole.error or part.error,
+        )
+    return whole
+
+
+def _goes_on(run: Run, following: Run) -> bool:
+    return run.end == following.start and follows_in_epoch(following.first, run.last)
+
+
+def _runs(rows: list[Summary]) -> Iterator[Run]:
+    """The runs of rows, whose borders are those of buckets too."""
+    current: Run | None = None
+    for row in rows:
+        run = Run(row.first_zxid or 0, row.last_zxid or 0, row.start_offset, row.end_offset)
+        if current is not None and _goes_on(current, run):
+            current = Run(current.first, run.last, current.start, run.end)
+            continue
+        if current is not None:
+            yield current
+        current = run
+    if current is not None:
+        yield current
+
+
+def _buckets(rows: list[Summary]) -> Iterator[Bucket]:
+    found: dict[int, Bucket] = {}
+    for row in rows:
+        key = row.bucket or 0
+        new = Bucket(
+            *(key, row.records, row.content_hash, row.digests, row.digest_hash),
+            *(row.start_offset, row.end_offset),
+        )
+        old = found.get(key)
+        found[key] = new if old is None else old.plus(new)
+    yield from found.values()
+
+
+def _bad(rows: list[Summary]) -> Iterator[BadBytes]:
+    behind: int | None = None
+    for row in rows:
+        if row.kind == "run":
+            behind = row.last_zxid
+        elif row.kind == "damage":
+            reason = row.problem or ""
+            is_torn = (row.is_torn or row.is_unmarked) and row.valid_after is None
+            # Apache takes a missing end mark for the end of a file; these two it does not.
+            stops = "checksum" in reason or "claims" in reason or "ZKLG" in reason
+            yield BadBytes(
+                *(row.start_offset, reason, is_torn, row.valid_after),
+                stops and not is_torn,
+                behind,
+            )
+
+
+def record_facts(path: str, ranges: Sequence[tuple[int, int, int, int]]) -> Iterator[RecordFacts]:
+    """The sound records of a log in ranges of zxids, each with the bytes that hold it."""
+    try:
+        with open_file(path) as file:
+            for first, last, start, end in ranges:
+                for frame in _frames(file, start, end):
+                    if first <= frame.zxid <= last:
+                        yield _record(path, frame)
+    except OSError:
+        return
+
+
+def _frames(file: ReadFile, start: int, end: int) -> Iterator[Frame]:
+    """The sound records between two offsets, also those behind damage."""
+    last = -1
+    while True:
+        reader = LogReader(file, start, end)
+        for frame in reader:
+            if frame.zxid != last or not survey.is_unnumbered(frame.entry):
+                yield frame
+            last = frame.zxid
+        after = reader.ending.valid_after
+        if after is None or after >= end:
+            return
+        start = after
+
+
+def _record(path: str, frame: Frame) -> RecordFacts:
+    try:
+        entry = canonical_entry(decode_entry(frame.entry))
+    except MalformedRecord:
+        return RecordFacts(frame.zxid, path, frame.offset, _hash(frame.entry), None)
+    digest = None if entry.digest is None else entry.digest.tree_digest
+    # Versions differ in whether they write a digest; that is no difference of content.
+    bare = encode_entry(entry._replace(digest=None))
+    return RecordFacts(frame.zxid, path, frame.offset, _hash(bare), digest)
+
+
+def _hash(entry: bytes) -> int:
+    return (zlib.crc32(entry) << 31) ^ zlib.adler32(entry)
+
+
+# -- snapshots and epochs --------------------------------------------------------------------------
+
+
+def snapshot_facts(disk: Disk, path: str, zxid: int, mtime: float) -> SnapshotFacts:
+    """Read a snapshot in full."""
+    size = 0
+    try:
+        size = disk.size(path)
+        tree, info, seen = load_tree(disk, path, is_fuzzy=True)
+    except CorruptSnapshot as error:
+        facts = SnapshotFacts(path, zxid, size, mtime, False, error.reason, error.offset)
+        # The same error stands for a file that may not be read, or is no longer there.
+        denied = error.reason if isinstance(error.__cause__, OSError) else ""
+        is_gone = isinstance(error.__cause__, FileNotFoundError)
+        return replace(facts, error=denied, is_gone=is_gone)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        is_gone = isinstance(error, FileNotFoundError)
+        facts = SnapshotFacts(path, zxid, size, mtime, False, reason)
+        return replace(facts, error=reason, is_gone=is_gone)
+    node = tree.find("/zookeeper/config")
+    return SnapshotFacts(
+        path,
+        zxid,
+        size,
+        mtime,
+        True,
+        fuzzy_until=max(zxid, info.digest_zxid or 0, info.last_processed or 0, seen),
+        digest_zxid=info.digest_zxid,
+        digest=info.digest,
+        znodes=tree.node_count,
+        has_config=node is not None and bool(node.data),
+    )
+
+
+def epoch_value(disk: Disk, path: str) -> int:
+    """The number in an epoch file; -1 if there is none."""
+    try:
+        with disk.open_read(path) as file:
+            text = file.read_at(0, _EPOCH_LIMIT_BYTES).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return -1
+    return int(text) if text.isdecimal() and len(text) < 20 else -1

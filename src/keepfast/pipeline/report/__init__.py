@@ -1,0 +1,12 @@
+"""The report of an audit: one HTML file that opens offline, prints, and needs nothing else.
+
+What may live here: how results look. What may not: any judgement; the verdicts and findings are
+drawn as the audit gives them. Everything that comes from audited files (paths of znodes, data,
+names of files and servers) is hostile text: it is escaped in Python, set as text in the browser,
+and a content security policy lets no script run but the one that is hashed into the page.
+"""
+
+from keepfast.pipeline.report.axis import Axis, Stretch
+from keepfast.pipeline.report.page import ReportFacts, render_report, write_report
+
+__all__ = ["Axis", "ReportFacts", "Stretch", "render_report", "write_report"]

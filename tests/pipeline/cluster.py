@@ -1,0 +1,93 @@
+"""A real Spark standalone cluster on loopback: a master and two workers, each a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from keepfast.pipeline.java import find_java
+from tests.apache.server import free_ports
+
+_HOME = Path(pyspark.__file__).parent
+_START_SECONDS = 120.0
+
+
+class Cluster:
+    """Addresses of a running cluster."""
+
+    def __init__(self, port: int, page: int) -> None:
+        self.master = f"spark://127.0.0.1:{port}"
+        self._page = f"http://127.0.0.1:{page}/json/"
+
+    def state(self) -> dict[str, Any]:
+        """What the master says about its workers and applications; empty if it does not answer."""
+        try:
+            with urllib.request.urlopen(self._page, timeout=5) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except OSError:
+            return {}
+
+
+@contextmanager
+def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
+    """A cluster of so many workers with one core each; all of it is gone at the end."""
+    port, page, *others = free_ports(2 + 2 * workers)
+    cluster = Cluster(port, page)
+    with ExitStack() as stack:
+        _start(
+            stack,
+            directory / "master.log",
+            *("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"),
+            *("--port", str(port), "--webui-port", str(page)),
+        )
+        _wait(lambda: bool(cluster.state()), "the master")
+        for number in range(workers):
+            _start(
+                stack,
+                directory / f"worker{number}.log",
+                *("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "-c", "1"),
+                *("-m", "700m", "-d", str(directory / f"work{number}")),
+                *("--port", str(others[2 * number]), "--webui-port", str(others[2 * number + 1])),
+                cluster.master,
+            )
+        _wait(lambda: cluster.state().get("aliveworkers") == workers, "the workers")
+        yield cluster
+
+
+def _start(stack: ExitStack, log: Path, *arguments: str) -> None:
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(_HOME),
+        "JAVA_HOME": find_java().home,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    output = stack.enter_context(log.open("wb"))
+    process = subprocess.Popen(
+        [str(_HOME / "bin" / "spark-class"), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environment,
+    )
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+
+
+def _wait(condition: Any, what: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not start")
+        time.sleep(0.2)

@@ -1,0 +1,142 @@
+"""What is given to the audit is not always what it needs: a sentence, never an alarm about it."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from keepfast.pipeline.auditing import exit_code_of
+from keepfast.pipeline.findings import AuditResult, EnsembleResult, FindingSeverity, Verdict
+from keepfast.pipeline.layout import EnsembleFiles, PlaceError, discover
+from keepfast.pipeline.outputs import check_out
+from keepfast.pipeline.stages import AuditOptions, audit_with, run_here
+from tests.cases import CASES_DIR
+from tests.pipeline.ensembles import Life
+from tests.pipeline.test_audit_cases import audited
+
+HEALTHY = CASES_DIR / "healthy-plain-3.9.5"
+
+
+def audit_listed(files: EnsembleFiles) -> EnsembleResult:
+    return audit_with(run_here, [files], AuditOptions())[0]
+
+
+def code_of(result: EnsembleResult) -> int:
+    return exit_code_of(AuditResult((result,)))
+
+
+def grave(result: EnsembleResult) -> list[str]:
+    return [f.kind for f in result.findings if f.severity is not FindingSeverity.NOTE]
+
+
+def test_empty_root__one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(PlaceError, match="is empty"):
+        discover([str(tmp_path)])
+
+
+@pytest.mark.parametrize("name", ["healthy-plain-3.9.5", "healthy-plain-3.4.14"])
+def test_one_server__says_what_that_cannot_prove(name: str) -> None:
+    result = audited(CASES_DIR / name / "0")
+    assert (result.verdict, grave(result)) == (Verdict.CONSISTENT, [])
+    assert "cannot be proven" in result.unchecked[0]
+    assert {entry.proof for entry in result.coverage} == {"single"}
+    assert code_of(result) == 3
+
+
+def test_all_servers__code_0() -> None:
+    assert code_of(audited(HEALTHY)) == 0
+
+
+def test_mixed_ensembles__are_not_called_diverged(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        life = Life(seed, "3.6")
+        life.live(5)
+        life.write_files(tmp_path / str(seed))
+    mixed = tmp_path / "mixed"
+    shutil.copytree(tmp_path / "1" / "1", mixed / "1")
+    shutil.copytree(tmp_path / "2" / "2", mixed / "2")
+    result = audited(mixed)
+    assert (result.verdict, grave(result)) == (Verdict.UNREADABLE, ["mixed-ensembles"])
+    assert "different ensembles" in result.unchecked[0]
+    assert code_of(result) == 2
+
+
+def test_empty_servers__there_is_nothing_to_judge(tmp_path: Path) -> None:
+    for server in "12":
+        (tmp_path / server / "version-2").mkdir(parents=True)
+        (tmp_path / server / "version-2" / "currentEpoch").write_text("0")
+        (tmp_path / server / "version-2" / "acceptedEpoch").write_text("0")
+    result = audited(tmp_path)
+    assert result.verdict is Verdict.UNREADABLE
+    assert code_of(result) == 2
+
+
+def test_directory_being_written__is_said_and_audited_up_to_there(tmp_path: Path) -> None:
+    copy = tmp_path / "e"
+    shutil.copytree(HEALTHY, copy)
+    (files,) = discover([str(copy)])
+    log = max((copy / "0" / "version-2").glob("log.*"), key=lambda p: int(p.name[4:], 16))
+    with log.open("r+b") as file:  # as if its server had written on while we read
+        file.seek(0, 2)
+        file.write(bytes(16))
+    (copy / "1" / "version-2" / "snapshot.0").unlink()  # purged a moment ago
+    half = copy / "2" / "version-2" / "snapshot.200000034"
+    half.write_bytes(half.read_bytes()[:5000])  # being written
+    result = audit_listed(files)
+    assert (result.verdict, grave(result)) == (Verdict.CONSISTENT, [])
+    (note,) = (f for f in result.findings if f.kind == "being-written")
+    assert note.last_zxid == 0x200000040
+    assert any("changed while they were read" in sentence for sentence in result.unchecked)
+    assert code_of(result) == 3
+
+
+def test_unreadable_files__are_not_taken_for_missing_ones(tmp_path: Path) -> None:
+    copy = tmp_path / "e"
+    shutil.copytree(CASES_DIR / "healthy-elections-3.9.5", copy)
+    (files,) = discover([str(copy)])
+    log = files.servers[0].logs[2]  # right behind its newest snapshot
+    # A directory under the name of a log: reading fails, whoever runs this.
+    Path(log.path).unlink()
+    Path(log.path).mkdir()
+    result = audit_listed(files)
+    assert (result.verdict, grave(result)) == (Verdict.CONSISTENT, [])
+    assert any(log.path in sentence for sentence in result.unchecked)
+    assert code_of(result) == 3
+
+
+def test_length_of_two_gigabytes__costs_nothing(tmp_path: Path) -> None:
+    copy = tmp_path / "e"
+    shutil.copytree(HEALTHY, copy)
+    log = copy / "0" / "version-2" / "log.200000001"
+    raw = bytearray(log.read_bytes())
+    raw[24:28] = struct.pack(">i", 0x7FFFFFFF)
+    log.write_bytes(raw)
+    result = audited(copy)
+    assert "record-damaged" in grave(result)
+    assert code_of(result) == 1
+
+
+def test_files_of_one_server_twice__is_no_second_proof(tmp_path: Path) -> None:
+    """Two names for one directory agree with each other; the audit cannot know, and says who."""
+    shutil.copytree(HEALTHY / "0", tmp_path / "e" / "a")
+    shutil.copytree(HEALTHY / "0", tmp_path / "e" / "b")
+    result = audited(tmp_path / "e")
+    assert {entry.servers for entry in result.coverage} == {("a", "b")}
+
+
+def test_out_inside_of_what_is_audited__is_refused(tmp_path: Path) -> None:
+    shutil.copytree(HEALTHY, tmp_path / "e")
+    for out in ("e", "e/report", "e/0/version-2/x"):
+        with pytest.raises(PlaceError, match="audited"):
+            check_out(str(tmp_path / out), [str(tmp_path / "e")])
+    check_out(str(tmp_path / "elsewhere"), [str(tmp_path / "e")])
+
+
+def test_observers_and_order_of_servers__do_not_change_the_result() -> None:
+    (files,) = discover([str(HEALTHY)])
+    turned = replace(files, servers=tuple(reversed(files.servers)))
+    assert audit_listed(turned).findings == audit_listed(files).findings

@@ -1,0 +1,204 @@
+"""The columnar decoder of logs against `storage.LogReader` and `wire.decode_entry`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from keepfast.pipeline.columns import (
+    Frames,
+    MemoryFile,
+    Origin,
+    decode_log,
+    frames,
+    open_file,
+    read_frames,
+    walk,
+)
+from keepfast.pipeline.schemas import TXN_SCHEMA
+from keepfast.storage import Ending, LogReader, ReadFile
+from keepfast.wire import MalformedRecord, OpCode, SetDataTxn
+from tests.cases import CASES_DIR, case_names
+from tests.pipeline.histories import entry, expected_row, frame, header_row, log_of, random_entries
+
+ORIGIN = Origin("e", "s", "log.1")
+
+
+def rows_of(file: ReadFile, **arguments: Any) -> list[dict[str, Any]]:
+    batches = list(decode_log(file, ORIGIN, **arguments))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def by_storage(file: ReadFile) -> tuple[list[tuple[int, bytes]], list[Ending]]:
+    """All sound records as (offset, entry), and what stands between and behind them."""
+    found: list[tuple[int, bytes]] = []
+    endings: list[Ending] = []
+    start: int | None = 16
+    while start is not None:
+        reader = LogReader(file, start)
+        found += [(record.offset, record.entry) for record in reader]
+        endings.append(reader.ending)
+        start = reader.ending.valid_after
+    return found, endings
+
+
+def check_equal(file: ReadFile) -> None:
+    """The rows of a file are those that the decoders of the server give."""
+    found, endings = by_storage(file)
+    rows = rows_of(file)
+    sound = [row for row in rows if row["checksum"] is not None]
+    damaged = [row for row in rows if row["checksum"] is None]
+    assert [row["offset"] for row in sound] == [offset for offset, _ in found]
+    for row, (offset, raw) in zip(sound, found, strict=True):
+        given = {name: value for name, value in row.items() if value is not None}
+        place = {"ensemble": "e", "server": "s", "file": "log.1", "offset": offset}
+        for name, value in (place | {"size": len(raw) + 13}).items():
+            assert given.pop(name) == value
+        given.pop("checksum")
+        assert given == expected_or_problem(raw, given.get("problem"))
+    expected_endings = [(ending.offset, ending.reason) for ending in endings if ending.reason]
+    assert [
+        (row["offset"], row["problem"].removeprefix("torn tail: ")) for row in damaged
+    ] == expected_endings
+    assert [item.ending for item in read_frames(file) if not isinstance(item, Frames)] == endings
+
+
+def expected_or_problem(raw: bytes, problem: str | None) -> dict[str, Any]:
+    """The row of an entry; of one that cannot be decoded, its header and that problem."""
+    try:
+        return expected_row(raw)
+    except MalformedRecord as error:
+        assert problem is not None
+        assert error.reason in problem  # noqa: PT017 - it is about the row
+        return header_row(raw) | {"problem": problem}
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_logs_of_apache_servers(name: str) -> None:
+    paths = sorted((CASES_DIR / name).glob("*/version-2/log.*"))
+    assert paths
+    for path in paths:
+        with open_file(str(path)) as file:
+            check_equal(file)
+
+
+@pytest.mark.parametrize("window", [8 << 20, 700, 64])
+def test_every_kind_of_record__whatever_the_window(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "WINDOW_SIZE", window)
+    for seed in range(3):
+        check_equal(MemoryFile(log_of(random_entries(seed, 150), padding=5000)))
+
+
+def test_walkers_that_start_at_wrong_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data full of what looks like the start of a record leads no walker astray."""
+    monkeypatch.setattr(frames, "_GUESS_DISTANCE", 100)
+    monkeypatch.setattr(walk, "_LEAST_WALKERS", 2)
+    raw = random_entries(7, 60)
+    inner = log_of(raw)[16:] + frame(bytes(40))
+    nested = [
+        entry(0x100000001 + number, OpCode.SET_DATA, SetDataTxn("/n", inner[number:], number), 5)
+        for number in range(9)
+    ]
+    check_equal(MemoryFile(log_of(nested + raw)))
+
+
+def damaged(data: bytes, choose: random.Random) -> bytes:
+    """A log with one random fault of a random kind."""
+    changed = bytearray(data)
+    place = choose.randrange(len(data))
+    kind = choose.randrange(5)
+    if kind == 0:
+        changed[place] ^= 1 << choose.randrange(8)
+    elif kind == 1:
+        del changed[place:]
+    elif kind == 2:
+        start = place // 512 * 512
+        changed[start : start + 512] = bytes(len(changed[start : start + 512]))
+    elif kind == 3:
+        del changed[place : place + choose.randrange(1, 60)]
+    else:
+        changed[place : place + 4] = choose.choice((b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff"))
+    return bytes(changed)
+
+
+def test_damaged_logs__told_as_storage_tells_them(tell: Any) -> None:
+    choose = random.Random(11)
+    clean = log_of(random_entries(3, 25), padding=1200)
+    for _ in range(120):
+        data = damaged(clean, choose)
+        if choose.random() < 0.3:
+            data = damaged(data, choose)
+        check_equal(MemoryFile(data))
+    tell("120 damaged logs decoded alike")
+
+
+def test_parts_of_a_file__own_each_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "WINDOW_SIZE", 900)
+    choose = random.Random(5)
+    for size in (400, 1313, 4000):
+        data = log_of(random_entries(size, 60), padding=1000)
+        for _ in range(4):
+            file = MemoryFile(data)
+            whole = rows_of(file)
+            parts = [
+                row
+                for start in range(0, len(data), size)
+                for row in rows_of(file, part=(start, start + size))
+            ]
+            assert parts == whole
+            data = damaged(data, choose)
+
+
+def test_wanted_columns_only() -> None:
+    data = log_of(random_entries(1, 80))
+    whole = rows_of(MemoryFile(data))
+    for columns in (["zxid"], ["path", "zxid"], ["ops", "digest"], ["problem"], ["acl", "op"]):
+        rows = rows_of(MemoryFile(data), columns=columns)
+        assert rows == [{name: row[name] for name in columns} for row in whole]
+    assert [batch.schema for batch in decode_log(MemoryFile(data), ORIGIN)] == [TXN_SCHEMA]
+
+
+def test_a_length_of_gigabytes__costs_nothing() -> None:
+    sound = random_entries(2, 5)
+    data = log_of(sound) + (b"\0\0\0\0\1\2\3\4" + b"\x7f\xff\xff\xff" + b"x" * 100)
+    rows = rows_of(MemoryFile(data))
+    assert "2147483647" in rows[-1]["problem"]
+
+
+def test_sparse_padding_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "log.1"
+    data = log_of(random_entries(4, 30))
+    with path.open("wb") as file:
+        file.write(data)
+        file.truncate(64 << 20)
+    with open_file(str(path)) as opened:
+        items = list(read_frames(opened))
+    assert items[-1] == frames.Damage(Ending(len(data)))
+
+
+def test_a_huge_record__larger_than_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "WINDOW_SIZE", 4096)
+    entries = [
+        entry(0x100000000 + i, 5, SetDataTxn("/h", b"h" * 9000 * i, i), 1) for i in range(1, 6)
+    ]
+    check_equal(MemoryFile(log_of(entries, padding=10_000)))
+
+
+def test_other_files_become_rows_too() -> None:
+    for data in (b"", b"ZKLG", bytes(40), b"<html>" * 10):
+        rows = rows_of(MemoryFile(data))
+        assert len(rows) == 1
+        assert rows[0]["problem"]
+        assert rows[0]["zxid"] is None
+
+
+def test_batches_are_arrow_of_the_documented_types() -> None:
+    batch = next(iter(decode_log(MemoryFile(log_of(random_entries(1, 20))), ORIGIN)))
+    batch.validate(full=True)
+    assert batch.schema.field("time").type == pa.timestamp("us", "UTC")
