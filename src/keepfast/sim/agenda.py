@@ -1,0 +1,85 @@
+"""Virtual time: what is to happen, and when.
+
+Nothing here waits: the clock jumps from one appointment to the next. Appointments of the same
+microsecond are kept in the order in which they were made, so that a run is the same every time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+Action = Callable[[], None]
+
+MS: Final = 1000
+SECOND: Final = 1_000_000
+
+
+class Appointment:
+    """One thing to be done at one time; it can be called off."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Action) -> None:
+        self.action: Action | None = action
+
+    def cancel(self) -> None:
+        """Call it off; it is no error if it is over already."""
+        self.action = None
+
+
+class Agenda:
+    """The clock of a world and all that is to come in it."""
+
+    __slots__ = ("_count", "_heap", "now_us", "steps")
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        # Appointments that were kept.
+        self.steps = 0
+        self._count = 0
+        # Time, number, appointment: no two have the same number.
+        self._heap: list[tuple[int, int, Appointment]] = []
+
+    @property
+    def now_ms(self) -> int:
+        """The time in whole ms, as the state machines know it."""
+        return self.now_us // MS
+
+    def after(self, delay_us: int, action: Action) -> Appointment:
+        """Have `action` called `delay_us` from now."""
+        self._count += 1
+        appointment = Appointment(action)
+        heapq.heappush(self._heap, (self.now_us + max(delay_us, 0), self._count, appointment))
+        return appointment
+
+    def at(self, time_us: int, action: Action) -> Appointment:
+        """Have `action` called at a time; one that is over means now."""
+        return self.after(time_us - self.now_us, action)
+
+    def step(self) -> bool:
+        """Keep the next appointment; False if there is none."""
+        while self._heap:
+            time_us, _, appointment = heapq.heappop(self._heap)
+            action = appointment.action
+            if action is None:
+                continue
+            self.now_us = time_us
+            self.steps += 1
+            action()
+            return True
+        return False
+
+    def run_until(self, time_us: int, is_done: Callable[[], bool] | None = None) -> bool:
+        """Let time pass up to `time_us`, or until `is_done`; True if that is why it ended."""
+        while True:
+            if is_done is not None and is_done():
+                return True
+            heap = self._heap
+            while heap and heap[0][2].action is None:
+                heapq.heappop(heap)
+            if not heap or heap[0][0] > time_us:
+                self.now_us = max(self.now_us, time_us)
+                return is_done is not None and is_done()
+            self.step()

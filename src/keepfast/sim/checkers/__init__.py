@@ -1,0 +1,189 @@
+"""Checkers: what must hold in every run. They see a run from outside and change nothing in it.
+
+What may live here: one class a promise of the service. What may not: anything that a server or
+the world needs; a world without checkers runs the same.
+"""
+
+from __future__ import annotations
+
+from keepfast.quorum import Membership
+from keepfast.sim.checkers.agreement import (
+    CommitChecker,
+    DurabilityChecker,
+    MultiChecker,
+    PrimaryOrderChecker,
+    PurgeChecker,
+    StateChecker,
+)
+from keepfast.sim.checkers.base import Checker
+from keepfast.sim.checkers.clients import (
+    READS,
+    ReadChecker,
+    SessionOrderChecker,
+    SyncChecker,
+    WriteChecker,
+)
+from keepfast.sim.checkers.sessions import EphemeralChecker, ExpiryChecker
+from keepfast.sim.checkers.watches import WatchChecker
+from keepfast.sim.ledger import Ledger
+from keepfast.sim.operations import Operation, SessionView
+from keepfast.storage import Recovery, Standing
+from keepfast.tree import Tree
+from keepfast.wire import EventType, ServerId, Zxid
+
+__all__ = [
+    "READS",
+    "Checker",
+    "Checkers",
+    "CommitChecker",
+    "DurabilityChecker",
+    "EphemeralChecker",
+    "ExpiryChecker",
+    "MultiChecker",
+    "PrimaryOrderChecker",
+    "PurgeChecker",
+    "ReadChecker",
+    "SessionOrderChecker",
+    "StateChecker",
+    "SyncChecker",
+    "WatchChecker",
+    "WriteChecker",
+]
+
+
+class Checkers:
+    """All checkers of a run, and the ledger that they share; drivers tell it what happens."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.ledger = ledger = Ledger(membership)
+        self.commits = CommitChecker(ledger)
+        self.expiry = ExpiryChecker(ledger)
+        self.multi = MultiChecker(ledger)
+        self.all: list[Checker] = [
+            PrimaryOrderChecker(ledger),
+            DurabilityChecker(ledger),
+            self.commits,
+            StateChecker(ledger),
+            SessionOrderChecker(ledger),
+            WriteChecker(ledger),
+            ReadChecker(ledger),
+            SyncChecker(ledger),
+            WatchChecker(ledger),
+            EphemeralChecker(ledger),
+            self.expiry,
+            self.multi,
+            PurgeChecker(ledger),
+        ]
+
+    # -- servers ---------------------------------------------------------------------------------
+
+    def logged(self, server: ServerId, zxid: Zxid, entry: bytes) -> None:
+        """A record goes to a server's disk."""
+        if self.ledger.logged(server, zxid, entry):
+            for checker in self.all:
+                checker.on_proposed(server, zxid)
+
+    def vouched(self, server: ServerId, zxid: Zxid) -> None:
+        """A server says that it holds everything up to `zxid` durably."""
+        for checker in self.all:
+            checker.on_vouched(server, zxid)
+        self.ledger.vouched(server, zxid)
+
+    def applied(self, server: ServerId, tree: Tree) -> None:
+        """A server's tree has moved."""
+        self._note_commits(server, tree.last_zxid)
+        for checker in self.all:
+            checker.on_applied(server, tree)
+
+    def _note_commits(self, server: ServerId, zxid: Zxid) -> None:
+        for each in self.ledger.applied(server, zxid):
+            for checker in self.all:
+                checker.on_committed(server, each)
+
+    def opened(self, server: ServerId, recovery: Recovery) -> None:
+        """A server has read its disk."""
+        for checker in self.all:
+            checker.on_opened(server, recovery)
+        shadow = self.ledger.shadow_of(server)
+        if recovery.standing is not Standing.WHOLE:
+            shadow.vouched, shadow.vouched_epoch = Zxid(-1), -1
+        if recovery.tree is None:
+            shadow.base, shadow.records = Zxid(-1), []
+            shadow.durable = shadow.vouched = shadow.agreeing = Zxid(-1)
+        elif recovery.head not in shadow.records and recovery.head != shadow.base:
+            # A snapshot that it had installed, or files from another time.
+            self.installed(server, recovery.head)
+        else:
+            shadow.cut(recovery.head)
+            shadow.durable = recovery.head
+
+    def would_recover(self, server: ServerId, recovery: Recovery) -> None:
+        """A server would have read this, had it lost power just now."""
+        if not self.ledger.shadow_of(server).is_damaged:
+            for checker in self.all:
+                checker.on_opened(server, recovery)
+
+    def purged(self, server: ServerId, recovery: Recovery) -> None:
+        """A server has purged; this is what it would read now."""
+        for checker in self.all:
+            checker.on_purged(server, recovery)
+
+    def given_tree(self, server: ServerId, zxid: Zxid) -> None:
+        """A leader's tree has replaced what a server had."""
+        self.installed(server, zxid)
+        shadow = self.ledger.shadow_of(server)
+        if shadow.is_damaged:
+            shadow.is_damaged = False
+            for checker in self.all:
+                checker.on_healed(server, zxid)
+
+    def installed(self, server: ServerId, zxid: Zxid) -> None:
+        """A server's history now begins with a state at `zxid`."""
+        shadow = self.ledger.shadow_of(server)
+        shadow.base, shadow.records = zxid, []
+        shadow.durable = zxid
+        shadow.vouched = min(shadow.vouched, zxid)
+        shadow.agreeing = min(shadow.agreeing, zxid)
+
+    def damaged(self, server: ServerId, *, is_backward: bool = False) -> None:
+        """Somebody has changed a server's files behind its back.
+
+        `is_backward`: to what they were at an earlier time, which the server cannot notice.
+        """
+        shadow = self.ledger.shadow_of(server)
+        if shadow.vouched < 0 and shadow.vouched_epoch < 0:
+            return  # it has promised nothing to anybody
+        if is_backward:
+            shadow.vouched, shadow.vouched_epoch = Zxid(-1), -1
+        else:
+            shadow.is_damaged = True
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def answered(self, session: SessionView, operation: Operation) -> None:
+        """A client got the reply to a request."""
+        zxid = Zxid(operation.zxid)
+        proposer = self.ledger.proposers.get(zxid)
+        if proposer is not None and zxid not in self.ledger.digests and self.commits.is_held(zxid):
+            # Whoever applied it has left its role in the same moment.
+            self._note_commits(proposer, zxid)
+        if operation.zxid >= 0:
+            self.shown(session, operation.zxid)
+        for checker in self.all:
+            checker.on_answered(session, operation)
+
+    def shown(self, session: SessionView, zxid: int) -> None:
+        """A client saw a zxid."""
+        for checker in self.all:
+            checker.on_shown(session, zxid)
+        session.last_zxid = max(session.last_zxid, zxid)
+
+    def told(self, session: SessionView, event: EventType, path: str, zxid: int) -> None:
+        """A client was told of a change."""
+        for checker in self.all:
+            checker.on_event(session, event, path, zxid)
+
+    def rewatched(self, session: SessionView, zxid: int) -> None:
+        """A client that came back has set its watches again."""
+        for checker in self.all:
+            checker.on_rewatched(session, zxid)

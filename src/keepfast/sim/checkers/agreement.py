@@ -1,0 +1,173 @@
+"""Zab's promises between servers: one order, one primary an epoch, nothing vouched for is lost."""
+
+from __future__ import annotations
+
+from keepfast.sim.checkers.base import Checker
+from keepfast.sim.ledger import Ledger, Violation, tree_digest
+from keepfast.storage import Recovery, Standing
+from keepfast.tree import Tree
+from keepfast.wire import (
+    MultiTxn,
+    ServerId,
+    Zxid,
+    counter_of,
+    epoch_of,
+    format_zxid,
+    has_failed,
+)
+
+
+class StateChecker(Checker):
+    """Prefix consistency: at each zxid every server has the tree that the agreed txns make."""
+
+    name = "state"
+
+    def on_applied(self, server: ServerId, tree: Tree) -> None:
+        expected = self.ledger.digest_at(tree.last_zxid)
+        if tree_digest(tree) != expected:
+            what = "sessions" if tree.digest == expected[0] else "znodes"
+            raise Violation(
+                self.name,
+                f"s{server} has other {what} at {format_zxid(tree.last_zxid)} than the agreed "
+                "txns make",
+            )
+
+
+class PrimaryOrderChecker(Checker):
+    """In an epoch one server proposes, in order and without a hole.
+
+    Zab's primary order: no epoch has two primaries, so no proposal of an earlier one comes late.
+    """
+
+    name = "primary order"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._primaries: dict[int, ServerId] = {}
+
+    def on_proposed(self, server: ServerId, zxid: Zxid) -> None:
+        primary = self._primaries.setdefault(epoch_of(zxid), server)
+        if primary != server:
+            raise Violation(
+                self.name, f"s{server} proposes {format_zxid(zxid)} in the epoch of s{primary}"
+            )
+        if counter_of(zxid) > 1 and zxid - 1 not in self.ledger.entries:
+            raise Violation(self.name, f"s{server} leaves a hole before {format_zxid(zxid)}")
+
+
+class CommitChecker(Checker):
+    """A txn is applied only once a quorum of voters holds it, none of which has lost its history.
+
+    A server that was wiped or damaged counts again when it was given the tree of a leader, or has
+    followed one that a quorum without it had agreed to (R8). What it said before is worth nothing
+    from then on: what was agreed on beyond the tree must do without it.
+    """
+
+    name = "commit quorum"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._vouched: dict[ServerId, int] = {}
+
+    def on_vouched(self, server: ServerId, zxid: Zxid) -> None:
+        shadow = self.ledger.shadow_of(server)
+        if shadow.is_damaged:
+            others = {s for s, known in self._vouched.items() if known >= zxid and s != server}
+            if counter_of(zxid) == 0 and self.ledger.is_quorum(others, zxid):
+                shadow.is_damaged = False
+            return
+        known = self._vouched.get(server, -1)
+        # Who agrees to an epoch also stands for what it had already, which is not sent again.
+        had = zxid if counter_of(zxid) else shadow.agreeing
+        self._vouched[server] = max(known, zxid, had)
+
+    def on_healed(self, server: ServerId, zxid: Zxid) -> None:
+        self._vouched[server] = zxid
+        for later in self.ledger.order_behind(zxid):
+            if not self.is_held(later):
+                raise Violation(
+                    self.name,
+                    f"{format_zxid(later)} rests on s{server}, which lost it and was given "
+                    f"the tree of {format_zxid(zxid)}",
+                )
+
+    def is_held(self, zxid: Zxid) -> bool:
+        """Whether a quorum could vouch for a txn."""
+        holders = {s for s, known in self._vouched.items() if known >= zxid}
+        return self.ledger.is_quorum(holders, zxid)
+
+    def on_committed(self, server: ServerId, zxid: Zxid) -> None:
+        # An acknowledgement is for all before it.
+        holders = {s for s, known in self._vouched.items() if known >= zxid}
+        if not self.ledger.is_quorum(holders, zxid):
+            names = ", ".join(f"s{s}" for s in sorted(holders)) or "nobody"
+            raise Violation(
+                self.name,
+                f"s{server} applies {format_zxid(zxid)}, which only {names} could vouch for",
+            )
+
+
+class DurabilityChecker(Checker):
+    """Disk before answer: what a server vouched for is there after every crash."""
+
+    name = "durability"
+
+    def on_vouched(self, server: ServerId, zxid: Zxid) -> None:
+        shadow = self.ledger.shadow_of(server)
+        needed = zxid if counter_of(zxid) else shadow.agreeing
+        if shadow.durable < needed:
+            raise Violation(
+                self.name,
+                f"s{server} vouches for {format_zxid(needed)}, and only "
+                f"{format_zxid(shadow.durable)} is durable",
+            )
+
+    def on_opened(self, server: ServerId, recovery: Recovery) -> None:
+        shadow = self.ledger.shadow_of(server)
+        why = "damage went unnoticed" if shadow.is_damaged else "a crash alone did this"
+        if recovery.standing is not Standing.WHOLE:
+            if shadow.vouched < 0 or shadow.is_damaged:
+                return
+            reasons = "; ".join(str(problem) for problem in recovery.problems)
+            self._complain(server, f"its data are {recovery.standing.value}: {reasons}", why)
+        # What was damaged was not needed, or is proven in another way.
+        shadow.is_damaged = False
+        if recovery.head < shadow.vouched:
+            head = format_zxid(recovery.head)
+            self._complain(server, f"only {head} of {format_zxid(shadow.vouched)} is there", why)
+        if (recovery.epochs.current or 0) < shadow.vouched_epoch:
+            epoch = recovery.epochs.current
+            self._complain(server, f"only epoch {epoch} of {shadow.vouched_epoch} is there", why)
+        if recovery.tree is not None and recovery.head in self.ledger.digests:
+            StateChecker(self.ledger).on_applied(server, recovery.tree)
+
+    def _complain(self, server: ServerId, what: str, why: str) -> None:
+        raise Violation(self.name, f"s{server} lost what it vouched for: {what} ({why})")
+
+
+class MultiChecker(Checker):
+    """All of a multi, or nothing: one that failed changes nothing."""
+
+    name = "multi"
+
+    def on_committed(self, server: ServerId, zxid: Zxid) -> None:
+        ledger = self.ledger
+        body = ledger.decoded[zxid].body
+        if isinstance(body, MultiTxn) and has_failed(body):
+            before = ledger.digests[ledger.position(zxid - 1)]
+            if ledger.digests[zxid] != before:
+                raise Violation(self.name, f"{format_zxid(zxid)} failed, and did a part of it")
+
+
+class PurgeChecker(Checker):
+    """A purge leaves a proven way to recover."""
+
+    name = "purge"
+
+    def on_purged(self, server: ServerId, recovery: Recovery) -> None:
+        if recovery.standing is not Standing.WHOLE:
+            reasons = "; ".join(str(problem) for problem in recovery.problems)
+            raise Violation(
+                self.name,
+                f"what s{server} has left is {recovery.standing.value}: {reasons}",
+            )

@@ -1,0 +1,168 @@
+"""What clients are promised: writes that are linearizable, reads in the order of their session."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from keepfast.sim.checkers.base import Checker
+from keepfast.sim.ledger import Violation, ZnodeState
+from keepfast.sim.operations import Operation, SessionView
+from keepfast.wire import (
+    ErrorCode,
+    ErrorTxn,
+    MultiTxn,
+    OpCode,
+    Stat,
+    codec_of,
+    decode_txn_body,
+    format_zxid,
+)
+
+READS: Final = frozenset(
+    (OpCode.EXISTS, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
+)
+# No txn was made of these: the server was not able to take a write.
+_NOT_LOGGED: Final = frozenset(
+    (ErrorCode.SYSTEM_ERROR, ErrorCode.CONNECTION_LOSS, ErrorCode.UNIMPLEMENTED)
+)
+_STAT: Final = codec_of(Stat)
+
+
+class SessionOrderChecker(Checker):
+    """A session never goes back in time, whichever servers it talks to."""
+
+    name = "session order"
+
+    def on_shown(self, session: SessionView, zxid: int) -> None:
+        if zxid < session.last_zxid:
+            raise Violation(
+                self.name,
+                f"c{session.client} saw {format_zxid(session.last_zxid)} and is now shown "
+                f"{format_zxid(zxid)}",
+            )
+
+
+class WriteChecker(Checker):
+    """Writes are linearizable: their order is that of their zxids, and it respects real time.
+
+    Each answer is that of the agreed txn: nothing is acknowledged that is not in the order.
+    """
+
+    name = "linearizable writes"
+
+    def on_answered(self, session: SessionView, operation: Operation) -> None:
+        if operation.type in READS:
+            return
+        zxid = operation.zxid
+        if operation.type is OpCode.SYNC:
+            return
+        if operation.error in _NOT_LOGGED:
+            return
+        entry = self.ledger.decoded.get(zxid)  # type: ignore[call-overload]
+        if entry is None:
+            raise Violation(
+                self.name,
+                f"c{session.client} is told that {operation} is done under {format_zxid(zxid)}, "
+                "which is not in the agreed order",
+            )
+        header = entry.header
+        if (header.session_id, header.cxid) != (operation.session_id, operation.xid):
+            raise Violation(
+                self.name,
+                f"c{session.client} is told that {operation} is {format_zxid(zxid)}, which is "
+                "another txn",
+            )
+        if zxid <= operation.floor_zxid:
+            raise Violation(
+                self.name,
+                f"{operation} of c{session.client} got {format_zxid(zxid)}, below "
+                f"{format_zxid(operation.floor_zxid)}, which was answered before it was asked for",
+            )
+        expected = _error_of(entry.body)
+        if operation.type is not OpCode.MULTI and expected != operation.error:
+            raise Violation(
+                self.name,
+                f"{operation} of c{session.client} is answered by {operation.error}, and the "
+                f"agreed txn says {expected}",
+            )
+        if operation.type is OpCode.MULTI:
+            self._check_multi(session, operation, entry.body)
+
+    def _check_multi(self, session: SessionView, operation: Operation, body: Any) -> None:
+        """All of a multi, or nothing."""
+        failed = isinstance(body, MultiTxn) and any(
+            sub.type == OpCode.ERROR for sub in body.txns or ()
+        )
+        told = operation.error != 0 or any(r.err for r in operation.reply or ())
+        if failed != told:
+            raise Violation(
+                self.name,
+                f"a multi of c{session.client} is said to have "
+                f"{'failed' if told else 'succeeded'}, and its txn to the contrary",
+            )
+
+
+class ReadChecker(Checker):
+    """A read shows a znode exactly as the agreed txns made it, at the zxid that the reply names."""
+
+    name = "reads"
+
+    def on_answered(self, session: SessionView, operation: Operation) -> None:
+        if operation.type not in READS:
+            return
+        state = self.ledger.state_at(operation.path, operation.zxid)
+        if operation.error:
+            if operation.error != ErrorCode.NO_NODE or state.stat is not None:
+                self._complain(session, operation, f"error {operation.error}")
+            return
+        if state.stat is None:
+            self._complain(session, operation, "a znode that does not exist")
+        self._compare(session, operation, state)
+
+    def _compare(self, session: SessionView, operation: Operation, state: ZnodeState) -> None:
+        reply = operation.reply
+        if operation.type is OpCode.GET_DATA and reply.data != state.data:
+            self._complain(session, operation, f"data {reply.data!r} in place of {state.data!r}")
+        if operation.type in (OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2):
+            names = {child.rpartition("/")[2] for child in state.children}
+            if set(reply.children) != names or len(reply.children) != len(names):
+                self._complain(session, operation, f"children {sorted(reply.children)}")
+        if operation.type is not OpCode.GET_CHILDREN and reply.stat != _STAT.decode(
+            state.stat or b""
+        ):
+            self._complain(session, operation, f"{reply.stat}")
+
+    def _complain(self, session: SessionView, operation: Operation, what: str) -> None:
+        raise Violation(
+            self.name,
+            f"c{session.client} reads {operation} at {format_zxid(operation.zxid)} and is shown "
+            f"{what}",
+        )
+
+
+class SyncChecker(Checker):
+    """Behind a sync a client sees every write that was answered, to anybody, before it asked."""
+
+    name = "sync"
+
+    def on_answered(self, session: SessionView, operation: Operation) -> None:
+        if operation.type is not OpCode.SYNC or operation.error:
+            return
+        if operation.zxid < operation.floor_zxid:
+            raise Violation(
+                self.name,
+                f"the sync of c{session.client} ends at {format_zxid(operation.zxid)}, and "
+                f"{format_zxid(operation.floor_zxid)} was answered before it began",
+            )
+
+
+def _error_of(body: Any) -> int:
+    if isinstance(body, ErrorTxn):
+        return body.err
+    if isinstance(body, MultiTxn):
+        for sub in body.txns or ():
+            if sub.type == OpCode.ERROR:
+                failure = decode_txn_body(sub.type, sub.data)
+                if isinstance(failure, ErrorTxn) and failure.err:
+                    return failure.err
+    return 0

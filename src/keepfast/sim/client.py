@@ -1,0 +1,333 @@
+"""A simulated client: one session at a time, over the real bytes of the client protocol.
+
+It keeps to what every ZooKeeper client does: one connection, replies in the order of the requests,
+pings, another server when one is silent, its watches set again when it is back, and a new session
+when its old one has ended. What it asks for is the workload's choice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from keepfast.sim.agenda import MS, Appointment
+from keepfast.sim.ledger import Violation
+from keepfast.sim.network import Endpoint, Place, Stream
+from keepfast.sim.operations import Operation, SessionView, Watch
+from keepfast.tree import WatchKind
+from keepfast.wire import (
+    ConnectRequest,
+    ConnectResponse,
+    ErrorCode,
+    EventType,
+    FrameParser,
+    OpCode,
+    ReplyHeader,
+    SessionId,
+    SetWatches,
+    WatcherEvent,
+    Xid,
+    Zxid,
+    codec_of,
+    decode_multi_reply,
+    decode_reply,
+    encode,
+    encode_frame,
+    encode_int,
+    encode_multi_request,
+    format_zxid,
+)
+
+if TYPE_CHECKING:
+    from keepfast.sim.world import World
+    from keepfast.wire import ServerId
+
+_HEADER: Final = codec_of(ReplyHeader)
+_HEADER_SIZE: Final = 16
+_FIRST_PLACE: Final = 100
+_RETRY_MS: Final = 30
+_NO_BODY: Final = frozenset((OpCode.DELETE, OpCode.CLOSE_SESSION))
+_PING_FRAME: Final = encode_frame(encode_int(Xid.PING) + encode_int(OpCode.PING))
+
+
+class Phase(Enum):
+    """How far a client's connection has come."""
+
+    IDLE = "idle"
+    DIALLING = "dialling"
+    GREETING = "greeting"
+    OPEN = "open"
+
+
+class Client:
+    """See the module."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.who = f"c{number}"
+        self.place: Place = _FIRST_PLACE + number
+        self.phase = Phase.IDLE
+        self.session: SessionView | None = None
+        # Requests that wait for their replies.
+        self.outstanding: deque[Operation] = deque()
+        # Only these servers are dialled; None: any.
+        self.only: tuple[ServerId, ...] | None = None
+        self.is_stopped = False
+        self._rng = random.Random(world.rng.getrandbits(64))
+        self._stream: Stream | None = None
+        self._frames = FrameParser(1 << 24)
+        self._attempt = 0
+        self._xid = 0
+        self._heard_us = 0
+        self._is_rewatching = False
+        self._timeout_ms = world.options.workload.session_timeout_ms
+        self._pinger: Appointment | None = None
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Dial a server, if there is no connection."""
+        if self.phase is not Phase.IDLE or self.is_stopped:
+            return
+        servers = self.only or self.world.client_servers()
+        server = self._rng.choice(servers)
+        self.phase = Phase.DIALLING
+        self._attempt += 1
+        attempt = self._attempt
+        self.world.network.dial(
+            self.place,
+            server,
+            lambda stream: self.world.accept_client(server, stream),
+            lambda stream: self._dialled(attempt, server, stream),
+        )
+        self.world.agenda.after(self._timeout_ms * MS // 2, lambda: self._give_up(attempt))
+
+    def _give_up(self, attempt: int) -> None:
+        if attempt == self._attempt and self.phase in (Phase.DIALLING, Phase.GREETING):
+            self._attempt += 1
+            self._drop()
+
+    def _dialled(self, attempt: int, server: ServerId, stream: Stream | None) -> Endpoint | None:
+        if attempt != self._attempt or self.phase is not Phase.DIALLING:
+            return None
+        if stream is None:
+            self._drop()
+            return None
+        self._stream = stream
+        self._frames = FrameParser(1 << 24)
+        self.phase = Phase.GREETING
+        session = self.session
+        request = ConnectRequest(
+            0,
+            Zxid(0 if session is None else session.last_zxid),
+            self._timeout_ms,
+            SessionId(0 if session is None else session.session_id),
+            bytes(16) if session is None else session.password,
+            False,
+        )
+        self.world.trace.add(self.who, "greets s%d", server)
+        stream.send(0, encode_frame(encode(request)))
+        return self
+
+    def _drop(self) -> None:
+        """Leave the connection; what was asked for on it may or may not be done."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close(0)
+        self._disconnected()
+
+    def _disconnected(self) -> None:
+        if self.phase is Phase.OPEN:
+            self.world.trace.add(self.who, "lost its connection")
+        self.phase = Phase.IDLE
+        self.outstanding.clear()
+        self._is_rewatching = False
+        if self._pinger is not None:
+            self._pinger.cancel()
+            self._pinger = None
+        if not self.is_stopped:
+            self.world.agenda.after(self._rng.randint(_RETRY_MS, 4 * _RETRY_MS) * MS, self.connect)
+
+    def on_lost(self) -> None:
+        """See Endpoint."""
+        self._stream = None
+        self._attempt += 1
+        self._disconnected()
+
+    def leave(self) -> None:
+        """Be gone for good, without a word: the session has to expire."""
+        self.is_stopped = True
+        self._attempt += 1
+        self._drop()
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def on_data(self, data: bytes) -> None:
+        """See Endpoint."""
+        stream = self._stream
+        for payload in self._frames.feed(data):
+            self._heard_us = self.world.agenda.now_us
+            if self.phase is Phase.GREETING:
+                self._welcomed(codec_of(ConnectResponse).decode(payload))
+            elif self.phase is Phase.OPEN:
+                self._packet(payload)
+            if self._stream is not stream:
+                return
+
+    def _welcomed(self, response: ConnectResponse) -> None:
+        if response.session_id == 0:
+            self._session_over("is told that its session has ended")
+            self._drop()
+            return
+        self.phase = Phase.OPEN
+        session = self.session
+        if session is None:
+            self.session = session = SessionView(
+                self.number, response.session_id, response.timeout_ms, response.password or b""
+            )
+            self._xid = 0
+        self.world.trace.add(self.who, "has session %s", format_zxid(response.session_id))
+        self._ping_later()
+        if session.watches:
+            self._set_watches(session)
+
+    def _session_over(self, why: str) -> None:
+        if self.session is not None:
+            self.world.trace.add(self.who, why)
+            self.session.is_over = True
+            self.session = None
+
+    def _set_watches(self, session: SessionView) -> None:
+        watches = session.watches.values()
+        request = SetWatches(
+            Zxid(session.last_zxid),
+            tuple(w.path for w in watches if w.kind is WatchKind.DATA and not w.is_exist),
+            tuple(w.path for w in watches if w.kind is WatchKind.DATA and w.is_exist),
+            tuple(w.path for w in watches if w.kind is WatchKind.CHILD),
+        )
+        self._is_rewatching = True
+        self._send(Xid.SET_WATCHES, OpCode.SET_WATCHES, encode(request))
+
+    def _packet(self, payload: bytes) -> None:
+        session = self.session
+        header = _HEADER.decode(payload[:_HEADER_SIZE])
+        checkers = self.world.checkers
+        if session is None:
+            return
+        if header.xid == Xid.EVENT:
+            self._event(session, header.zxid, payload)
+        elif header.xid == Xid.PING:
+            checkers.shown(session, header.zxid)
+        elif header.xid == Xid.SET_WATCHES:
+            self._is_rewatching = False
+            checkers.rewatched(session, header.zxid)
+            for watch in session.watches.values():
+                watch.zxid = max(watch.zxid, header.zxid)
+            checkers.shown(session, header.zxid)
+        else:
+            self._reply(session, header, payload)
+
+    def _event(self, session: SessionView, zxid: int, payload: bytes) -> None:
+        event = codec_of(WatcherEvent).decode(payload, _HEADER_SIZE)
+        kind, path = EventType(event.type), event.path
+        self.world.trace.add(self.who, "is told %s %s", kind.name, path)
+        is_repeated = self._is_rewatching and kind is EventType.NODE_DELETED
+        if not is_repeated or any(path == watched for _, watched in session.watches):
+            # Two watches on one znode that is gone are two events for one who was away.
+            self.world.checkers.told(session, kind, path, zxid)
+        if kind in (EventType.NODE_CHILDREN_CHANGED, EventType.NODE_DELETED):
+            session.watches.pop((WatchKind.CHILD, path), None)
+        if kind is not EventType.NODE_CHILDREN_CHANGED:
+            session.watches.pop((WatchKind.DATA, path), None)
+
+    def _reply(self, session: SessionView, header: ReplyHeader, payload: bytes) -> None:
+        if not self.outstanding or self.outstanding[0].xid != header.xid:
+            raise Violation(
+                "session order", f"{self.who} got the reply to {header.xid} out of order"
+            )
+        operation = self.outstanding.popleft()
+        operation.completed_us = self.world.agenda.now_us
+        operation.zxid, operation.error = header.zxid, header.err
+        if not header.err and operation.type not in _NO_BODY:
+            if operation.type is OpCode.MULTI:
+                operation.reply = decode_multi_reply(payload, _HEADER_SIZE)
+            else:
+                operation.reply = decode_reply(operation.type, payload, _HEADER_SIZE)
+        self.world.trace.add(
+            self.who, "is answered %s: %#x, error %d", operation, header.zxid, header.err
+        )
+        self.world.answered(session, operation)
+        self._note_watch(session, operation)
+        if operation.type is OpCode.CLOSE_SESSION:
+            self._session_over("has closed its session")
+            self._drop()
+
+    def _note_watch(self, session: SessionView, operation: Operation) -> None:
+        if not getattr(operation.request, "watch", False):
+            return
+        is_missing = operation.error == ErrorCode.NO_NODE
+        if operation.error and not (is_missing and operation.type is OpCode.EXISTS):
+            return
+        is_child = operation.type in (OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
+        kind = WatchKind.CHILD if is_child else WatchKind.DATA
+        watch = Watch(kind, operation.path, operation.zxid, is_missing)
+        session.watches[kind, operation.path] = watch
+
+    # -- requests --------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self.phase is Phase.OPEN
+
+    def ask(self, type_: OpCode, path: str, request: Any) -> Operation | None:
+        """Send a request; None if there is no connection."""
+        session = self.session
+        if self.phase is not Phase.OPEN or session is None:
+            return None
+        self._xid += 1
+        world = self.world
+        operation = Operation(
+            self.number,
+            session.session_id,
+            self._xid,
+            type_,
+            path,
+            request,
+            world.agenda.now_us,
+            world.floor_zxid,
+        )
+        world.trace.add(self.who, "asks %s", operation)
+        self.outstanding.append(operation)
+        if request is None:
+            body = b""
+        elif type_ is OpCode.MULTI:
+            body = encode_multi_request(request)
+        else:
+            body = encode(request)
+        self._send(self._xid, type_, body)
+        return operation
+
+    def _send(self, xid: int, type_: int, body: bytes) -> None:
+        if self._stream is not None:
+            self._stream.send(0, encode_frame(encode_int(xid) + encode_int(type_) + body))
+
+    def _ping_later(self) -> None:
+        attempt = self._attempt
+        self._pinger = self.world.agenda.after(
+            self._timeout_ms * MS // 3, lambda: self._ping(attempt)
+        )
+
+    def _ping(self, attempt: int) -> None:
+        if attempt != self._attempt or self.phase is not Phase.OPEN or self._stream is None:
+            return
+        if self.world.agenda.now_us - self._heard_us > self._timeout_ms * MS * 2 // 3:
+            self.world.trace.add(self.who, "hears nothing")
+            self._attempt += 1
+            self._drop()
+            return
+        self._stream.send(0, _PING_FRAME)
+        self._ping_later()

@@ -1,0 +1,103 @@
+"""What happens to the files of a stopped server: rot, a failing device, an operator's mistake."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from keepfast.storage import MemoryDisk, disk_damage
+
+# The lock is not a file here; everything else is fair game.
+Damage = Callable[[MemoryDisk, MemoryDisk | None, random.Random], str]
+
+
+def _files(disk: MemoryDisk) -> list[str]:
+    return [path for path, data in disk.files().items() if data]
+
+
+def _pick(disk: MemoryDisk, rng: random.Random) -> str | None:
+    files = _files(disk)
+    return rng.choice(files) if files else None
+
+
+def flip_bit(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
+    """One bit of one file."""
+    path = _pick(disk, rng)
+    if path is None:
+        return ""
+    # Beginnings matter most: the rest of a log may be padding.
+    size = len(disk.contents(path))
+    offset = rng.randrange(min(size, 1024)) if rng.random() < 0.7 else rng.randrange(size)
+    disk_damage.flip_bit(disk, path, offset, rng.randrange(8))
+    return f"bit at {offset} of {path} flipped"
+
+
+def zero_sector(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
+    """One sector reads as zeros."""
+    path = _pick(disk, rng)
+    if path is None:
+        return ""
+    index = rng.randrange(disk_damage.sector_count_of(disk, path))
+    disk_damage.zero_sector(disk, path, index)
+    return f"sector {index} of {path} zeroed"
+
+
+def stale_sector(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
+    """The device lost a write of one sector that it had reported as done."""
+    path = _pick(disk, rng)
+    if path is None or earlier is None:
+        return ""
+    index = rng.randrange(disk_damage.sector_count_of(disk, path))
+    disk_damage.stale_sector(disk, path, index, earlier)
+    return f"sector {index} of {path} stale"
+
+
+def shorten(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
+    """A file ends early."""
+    path = _pick(disk, rng)
+    if path is None:
+        return ""
+    size = rng.randrange(len(disk.contents(path)))
+    disk_damage.truncate_file(disk, path, size)
+    return f"{path} cut to {size}"
+
+
+def lose_file(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
+    """A file is gone."""
+    path = _pick(disk, rng)
+    if path is None:
+        return ""
+    disk_damage.remove_file(disk, path)
+    return f"{path} lost"
+
+
+def swap_files(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
+    """Two files have changed places."""
+    files = _files(disk)
+    if len(files) < 2:
+        return ""
+    first, second = rng.sample(files, 2)
+    disk_damage.swap_files(disk, first, second)
+    return f"{first} and {second} swapped"
+
+
+def restore_file(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
+    """One file comes from a backup."""
+    path = _pick(disk, rng)
+    if path is None or earlier is None:
+        return ""
+    disk_damage.restore_file(disk, path, earlier)
+    return f"{path} restored"
+
+
+# What no server could have vouched for anything with afterwards without noticing.
+NOTICEABLE: Final[dict[str, Damage]] = {
+    "flip": flip_bit,
+    "zero": zero_sector,
+    "shorten": shorten,
+    "lose": lose_file,
+    "swap": swap_files,
+}
+# What takes a server back to an earlier, sound state: nobody can notice that by himself.
+BACKWARD: Final[dict[str, Damage]] = {"stale": stale_sector, "restore-file": restore_file}

@@ -1,0 +1,138 @@
+"""Running a seed: a world is made, lives through its faults, heals, and must be well again."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+
+from keepfast.sim.agenda import MS
+from keepfast.sim.describe import describe
+from keepfast.sim.faults import Nemesis
+from keepfast.sim.ledger import Violation
+from keepfast.sim.options import SimOptions
+from keepfast.sim.swarm import draw_options
+from keepfast.sim.trace import Trace
+from keepfast.sim.verdict import differences
+from keepfast.sim.workload import Workload
+from keepfast.sim.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a seed."""
+
+    seed: int
+    # None: all is well; else the checker that found something.
+    checker: str | None
+    what: str
+    options: str
+    # Appointments kept, txns agreed on, replies that clients got, faults that struck.
+    steps: int
+    txns: int
+    answers: int
+    faults: int
+    simulated_ms: int
+    notes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether no checker complained."""
+        return self.checker is None
+
+    @property
+    def replay(self) -> str:
+        """The command that plays this seed again, step by step."""
+        return f"keepfast simulate --first {self.seed} --seeds 1 --trace"
+
+
+class Simulation:
+    """One run, step by step; `run` does it all."""
+
+    def __init__(self, seed: int, options: SimOptions | None = None) -> None:
+        self.options = options or draw_options(seed)
+        self.world = World(seed, self.options)
+        self.workload = Workload(self.world)
+        self.nemesis = Nemesis(self.world)
+
+    @property
+    def trace(self) -> Trace:
+        """What happened so far."""
+        return self.world.trace
+
+    def run(self) -> Outcome:
+        """Live through the whole run; never raises for what a checker found."""
+        checker: str | None = None
+        what = ""
+        try:
+            self.live()
+            self.heal()
+        except Violation as violation:
+            checker, what = violation.checker, violation.what
+        except Exception as error:  # noqa: BLE001 - what a server raises is a finding of the run
+            checker, what = type(error).__name__, f"{error}{_place_of(error)}"
+        if checker is not None:
+            self.trace.add("ops", "VIOLATION %s: %s", checker, what)
+        world = self.world
+        return Outcome(
+            seed=world.seed,
+            checker=checker,
+            what=what,
+            options=describe(self.options),
+            steps=world.agenda.steps,
+            txns=len(world.checkers.ledger.order),
+            answers=world.answers,
+            faults=sum(self.nemesis.counts.values()) + world.traps_sprung,
+            simulated_ms=world.agenda.now_us // MS,
+            notes=dict(world.notes),
+        )
+
+    def live(self) -> None:
+        """Clients work, things fail."""
+        world = self.world
+        world.start_servers()
+        self.workload.start()
+        self.nemesis.start()
+        busy_us = self.options.busy_ticks * world.tick_us
+        world.agenda.run_until(world.agenda.now_us + busy_us)
+
+    def heal(self) -> None:
+        """Nothing fails any more: within a bound all servers agree, and the service works."""
+        world = self.world
+        self.workload.stop()
+        self.nemesis.heal()
+        world.calm_down()
+        world.checkers.expiry.calm_since_us = world.agenda.now_us
+        bound_us = self.options.healing_ticks * world.tick_us
+        end_us = world.agenda.now_us + bound_us
+        if not world.agenda.run_until(end_us, world.is_settled):
+            raise Violation("progress", f"not well again after {bound_us // MS} ms: {world.ails()}")
+        world.prove_progress()
+        if not world.agenda.run_until(end_us + bound_us, world.has_progressed):
+            raise Violation("progress", f"no write gets through: {world.ails()}")
+        if not world.agenda.run_until(end_us + bound_us, world.is_settled):
+            raise Violation("progress", f"servers do not catch up: {world.ails()}")
+        found = differences(world)
+        if found:
+            raise Violation("convergence", found)
+
+
+def _place_of(error: Exception) -> str:
+    """Where an error came from, in a few words."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None:
+        return ""
+    return f" ({last.tb_frame.f_code.co_qualname}, line {last.tb_lineno})"
+
+
+def run_seed(seed: int, options: SimOptions | None = None) -> Outcome:
+    """Run one seed."""
+    was_enabled = gc.isenabled()
+    # A run makes many objects, keeps them to its end, and then drops them all at once.
+    gc.disable()
+    try:
+        return Simulation(seed, options).run()
+    finally:
+        if was_enabled:
+            gc.enable()

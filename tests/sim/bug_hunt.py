@@ -1,0 +1,36 @@
+"""The seed that catches a bug: `python -m tests.sim.bug_hunt [NAME] [LIMIT] [FIRST]`."""
+
+from __future__ import annotations
+
+import sys
+
+from keepfast.sim import Outcome, run_seed
+from tests.sim.bugs import BUGS, Bug, planted
+
+
+def first_catch(bug: Bug, seeds: range) -> Outcome | None:
+    """The first run in which the bug shows; None if it shows in none."""
+    with planted(bug):
+        for seed in seeds:
+            outcome = run_seed(seed)
+            if not outcome.is_well:
+                return outcome
+    return None
+
+
+def main(name: str = "", limit: str = "200", first: str = "0") -> None:
+    """Print which seed catches which bug."""
+    start = int(first)
+    for bug in BUGS:
+        if name in bug.name:
+            outcome = first_catch(bug, range(start, start + int(limit)))
+            found = (
+                "-"
+                if outcome is None
+                else f"seed {outcome.seed}: {outcome.checker}: {outcome.what}"
+            )
+            print(f"{bug.name:<36} {found}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
