@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from keepfast.testing.ensemble import Ensemble
     from keepfast.testing.server import Server
 
 
@@ -25,3 +26,12 @@ def keepfast_server() -> Iterator[Server]:
 def keepfast_client(keepfast_server: Server) -> Any:
     """A started kazoo client of that server; stopped with it."""
     return keepfast_server.client()
+
+
+@pytest.fixture
+def keepfast_ensemble() -> Iterator[Ensemble]:
+    """A fresh ensemble of three servers for one test."""
+    from keepfast.testing.ensemble import Ensemble
+
+    with Ensemble() as ensemble:
+        yield ensemble

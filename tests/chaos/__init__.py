@@ -1,0 +1,1 @@
+"""Real server processes under load and faults; `make chaos` runs the whole campaign."""

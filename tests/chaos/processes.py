@@ -1,0 +1,211 @@
+"""An ensemble of real server processes with wires between them that can be cut."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from keepfast.client import Address, Client, ClientOptions, ServerStatus, Verdict, look_at, probe
+from keepfast.server import Layout, Ports, ServerProcess, stop_all, write_configurations
+from keepfast.testing import Network
+from tests.apache.words import NotReadyError, wait_until
+from tests.chaos.clocks import make_clocks
+
+HOST = "127.0.0.1"
+PATIENCE_SECONDS = 60.0
+TICK_MS = 200
+SMALL_DISK = "48m"
+# Small, so that snapshots and new log segments come often.
+SETTINGS: Mapping[str, object] = {
+    "tickTime": TICK_MS,
+    "initLimit": 50,
+    "syncLimit": 10,
+    "snapCount": 1000,
+    "autopurge.purgeInterval": 1,
+    "autopurge.snapRetainCount": 3,
+    "minSessionTimeout": 2 * TICK_MS,
+    "maxClientCnxns": 0,
+    "admin.enableServer": "false",
+    "keepfast.diskReserveKb": 4096,
+}
+
+
+def free_layout(root: Path, size: int) -> Layout:
+    """A layout on ports that nobody listens on at this moment, with its folders."""
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(4 * size):
+            found = stack.enter_context(socket.socket())
+            found.bind((HOST, 0))
+            ports.append(found.getsockname()[1])
+    numbers = iter(ports)
+    root.mkdir(parents=True, exist_ok=True)
+    return Layout(
+        root, {id: Ports(*(next(numbers) for _ in range(4))) for id in range(1, size + 1)}
+    )
+
+
+def free_base_port(count: int = 34) -> int:
+    """A number from which on so many ports are free."""
+    rng = random.Random()
+    while True:
+        base = rng.randrange(20_000, 30_000)
+        try:
+            for port in range(base, base + count):
+                with socket.socket() as probe_socket:
+                    probe_socket.bind((HOST, port))
+        except OSError:
+            continue
+        return base
+
+
+class RealEnsemble:
+    """Processes, their wires, and what to ask of them. For a `with` block: nothing stays behind."""
+
+    def __init__(
+        self,
+        root: Path,
+        size: int = 3,
+        settings: Mapping[str, object] | None = None,
+        *,
+        with_small_disk: bool = False,
+        with_clocks: bool = False,
+    ) -> None:
+        """`with_small_disk`, `with_clocks`: where this machine allows it."""
+        self.layout = free_layout(root, size)
+        # The server whose files are on a small file system of their own; None: there is none.
+        self.small_disk = size if with_small_disk and self._mount(size) else None
+        self.network = Network()
+        routes: dict[tuple[int, int], tuple[int, int]] = {}
+        for me in self.layout.ports:
+            for other, ports in self.layout.ports.items():
+                if me != other:
+                    routes[me, other] = (
+                        self.network.route(me, other, ports.quorum),
+                        self.network.route(me, other, ports.election),
+                    )
+                else:
+                    routes[me, me] = (ports.quorum, ports.election)
+        write_configurations(
+            self.layout, lambda me, other: routes[me, other], {**SETTINGS, **(settings or {})}
+        )
+        self.servers = {id: ServerProcess(self.layout, id) for id in self.layout.ports}
+        for id, server in self.servers.items():
+            # Not on a disk that may be full.
+            server.log_path = root / f"server-{id}.log"
+        self.clocks = make_clocks(root, list(self.servers)) if with_clocks else {}
+        for id, clock in self.clocks.items():
+            self.servers[id].environment = clock.environment
+
+    def _mount(self, id: int) -> bool:
+        """Put a small file system in the place of a server's directory."""
+        place = self.layout.directory(id)
+        place.mkdir(parents=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "keepfast-chaos", str(place)]
+        try:
+            return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        except OSError:
+            return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stop_all(list(self.servers.values()))
+        self.network.close()
+        if self.small_disk is not None:
+            place = str(self.layout.directory(self.small_disk))
+            subprocess.run(["umount", place], capture_output=True, check=False)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def address(self, id: int) -> Address:
+        return Address(HOST, self.layout.ports[id].client)
+
+    def ask(self, id: int) -> ServerStatus:
+        """What a server says about itself."""
+        return probe(self.address(id), 2.0, self.layout.ports[id].admin)
+
+    def look(self) -> Verdict:
+        """What all servers say."""
+        return look_at([self.address(id) for id in self.servers], 2.0)
+
+    def leader(self) -> int | None:
+        """The server that leads, of the newest epoch if there are two."""
+        found = [self.ask(id) for id, server in self.servers.items() if server.is_running]
+        leading = [one for one in found if one.role == "leader" and one.is_serving]
+        best = max(leading, key=lambda one: one.epoch or 0, default=None)
+        return None if best is None else best.server_id
+
+    def client(self, *ids: int, timeout_ms: int = 4000) -> Client:
+        """A client of these servers, or of all; not started."""
+        hosts = ",".join(str(self.address(id)) for id in ids or self.servers)
+        options = ClientOptions(
+            session_timeout_ms=timeout_ms, connect_timeout_s=1.0, operation_timeout_s=20.0
+        )
+        return Client(hosts, options)
+
+    # -- doing -----------------------------------------------------------------------------------
+
+    def start(self, ids: Iterable[int] | None = None) -> None:
+        """Start servers, and wait until they serve."""
+        chosen = list(self.servers if ids is None else ids)
+        for id in chosen:
+            self.servers[id].start()
+        self.wait_serving(chosen)
+
+    def wait_serving(self, ids: Collection[int] | None = None) -> None:
+        """Wait until these servers serve, or all."""
+        for id in self.servers if ids is None else ids:
+            wait_until(
+                lambda id=id: self.ask(id).is_serving,  # type: ignore[misc]
+                f"server {id} serves",
+                timeout=PATIENCE_SECONDS,
+            )
+
+    def wait_leader(self) -> int:
+        """The leader, as soon as there is one."""
+        wait_until(lambda: self.leader() is not None, "a leader", timeout=PATIENCE_SECONDS)
+        leader = self.leader()
+        return self.wait_leader() if leader is None else leader
+
+    def wait_well(self) -> Verdict:
+        """Wait until all serve, one leads, and all have the same tree."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (verdict := self.look()).is_well:
+            if time.monotonic() > deadline:
+                found = "; ".join(finding.sentence for finding in verdict.findings)
+                raise NotReadyError(f"not well in {PATIENCE_SECONDS:g} s: {found}")
+            time.sleep(0.05)
+        return verdict
+
+    def wipe(self, id: int) -> None:
+        """Lose the data of a server that is stopped."""
+        assert not self.servers[id].is_running
+        shutil.rmtree(self.data(id), ignore_errors=True)
+
+    def data(self, id: int) -> Path:
+        """Where a server's files are."""
+        return self.layout.directory(id) / "version-2"
+
+    def files(self, id: int, prefix: str) -> list[Path]:
+        """Logs or snapshots of a server, by their zxids."""
+        found = self.data(id).glob(f"{prefix}.*")
+        return sorted(found, key=lambda path: int(path.suffix[1:], 16))
+
+    def log_text(self, id: int) -> str:
+        """What a server has logged."""
+        return self.servers[id].log_path.read_text(errors="replace")
