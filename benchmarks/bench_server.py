@@ -65,8 +65,18 @@ def compiled_zkload(place: Path) -> Path:
 
 def load(program: Path, port: int, arguments: list[str]) -> dict[str, float]:
     """One run; gives what zkload measured."""
-    command = [str(program), "-s", f"127.0.0.1:{port}", "-c", "8", "-t", SECONDS, *arguments]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return read_result(
+        [str(program), "-s", f"127.0.0.1:{port}", "-c", "8", "-t", SECONDS, *arguments]
+    )
+
+
+def read_result(command: list[str]) -> dict[str, float]:
+    """Run zkload; gives what it printed."""
+    return parsed(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def parsed(output: str) -> dict[str, float]:
+    """What a run of zkload printed."""
     result: dict[str, float] = json.loads(output.splitlines()[-1])
     if result["errors"]:
         raise SystemExit(f"{result['errors']} requests failed: {output}")

@@ -111,8 +111,6 @@ PROPERTY_KEYS: list[tuple[str, str, Mapping[str, str], str, Any]] = [
     ),
     ("globalOutstandingLimit", "5", {}, "limits.global_outstanding_limit", 5),
     ("request_throttle_max_requests", "9", {}, "request_throttle.max_requests", 9),
-    ("request_throttle_stall_time", "9", {}, "request_throttle.stall_time_ms", 9),
-    ("request_throttle_drop_stale", "false", {}, "request_throttle.drop_stale", False),
     ("throttled_op_wait_time", "9", {}, "request_throttle.throttled_op_wait_time_ms", 9),
     ("largeRequestThreshold", "1000", {}, "limits.large_request_threshold", 1000),
     ("largeRequestMaxBytes", "5000", {}, "limits.large_request_max_bytes", 5000),

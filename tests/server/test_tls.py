@@ -22,7 +22,7 @@ from keepfast.server.certificate_keeper import CertificateKeeper
 from keepfast.server.config_errors import ConfigError
 from keepfast.server.config_security import TlsConfig
 from keepfast.server.logs import EventLog
-from keepfast.server.tls_port import _confirmed_name
+from keepfast.server.tls_port import confirmed_name
 from tests.server.authority import HOST, PASSWORD, Authority, Client
 from tests.server.secured import LOOPS, Running, running
 
@@ -273,7 +273,7 @@ class TestWhoGetsIn:
             assert address == "127.0.0.1"
             return "here.test"
 
-        monkeypatch.setattr("keepfast.server.tls_port._confirmed_name", name_of)
+        monkeypatch.setattr("keepfast.server.tls_port.confirmed_name", name_of)
         text = settings(
             authority, "ssl.clientHostnameVerification=true", "ssl.allowReverseDnsLookup=true"
         )
@@ -507,7 +507,7 @@ class TestConfirmedName:
         monkeypatch.setattr(asyncio.BaseEventLoop, "getnameinfo", name_of)
         monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", addresses_of)
         if place == "10.0.0.7":
-            assert asyncio.run(_confirmed_name("10.0.0.7")) == "here.test"
+            assert asyncio.run(confirmed_name("10.0.0.7")) == "here.test"
         else:
             with pytest.raises(OSError, match=r"here\.test has another address"):
-                asyncio.run(_confirmed_name("10.0.0.7"))
+                asyncio.run(confirmed_name("10.0.0.7"))
