@@ -57,5 +57,5 @@ def test_on_keepfast__ends_equal(tmp_path: Path, name: str) -> None:
 
 
 def test_unknown_server__is_named_with_those_that_are_known() -> None:
-    with pytest.raises(ReleaseError, match="apache:3.4.14"):
+    with pytest.raises(ReleaseError, match=r"apache:3\.4\.14"):
         find_release("etcd")

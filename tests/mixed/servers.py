@@ -35,8 +35,10 @@ class MixedEnsemble:
         *,
         observers: tuple[int, ...] = (),
         properties: Mapping[str, str] | None = None,
+        configuration: Mapping[str, str] | None = None,
     ) -> None:
         self._root = root
+        self._configuration = {**_LIMITS, **(configuration or {})}
         self._properties = properties
         ports = iter(free_ports(3 * len(kinds)))
         self._client_ports = {id: next(ports) for id in kinds}
@@ -56,7 +58,7 @@ class MixedEnsemble:
         data_dir.mkdir(parents=True, exist_ok=True)
         (data_dir / "myid").write_text(f"{id}\n")
         made = KeepfastServer if kind == KEEPFAST else ApacheServer
-        configuration = dict(_LIMITS)
+        configuration = dict(self._configuration)
         if id in self._observers:
             configuration["peerType"] = "observer"
         self.servers[id] = made(

@@ -134,6 +134,18 @@ class TestWrites:
         assert machine.replica.tree.find("/b") is None
 
 
+    def test_limit_for_all__holds_for_the_quick_way_of_set_data(self) -> None:
+        machine = machine_with(max_requests=2)
+        client = connected(machine)
+        create(client, 1, "/a")
+        machine.settle()
+        for xid in range(2, 9):
+            client.send(xid, OpCode.SET_DATA, SetDataRequest("/a", b"x", -1))
+        assert machine.replica.outstanding == 2
+        machine.settle()
+        assert client.replies() == [(xid, 0) for xid in range(1, 9)]
+
+
 class TestLargeRequests:
     def test_too_many_bytes_under_way__the_sender_is_cut_off(self) -> None:
         machine = machine_with(large_request_bytes=1000, large_requests_max_bytes=5000)
@@ -148,6 +160,15 @@ class TestLargeRequests:
         machine.settle()
         assert again.replies() == [(1, 0)]
         assert machine.replica.throttle.large_bytes == 0
+
+    def test_too_many_bytes_of_set_data__the_sender_is_cut_off(self) -> None:
+        machine = machine_with(large_request_bytes=1000, large_requests_max_bytes=5000)
+        clients = [connected(machine) for _ in range(3)]
+        create(clients[0], 1, "/a")
+        machine.settle()
+        for client in clients:
+            client.send(2, OpCode.SET_DATA, SetDataRequest("/a", bytes(2000), -1))
+        assert [client.connection.is_open for client in clients] == [True, True, False]
 
     def test_requests_that_are_still_arriving__count(self) -> None:
         machine = machine_with(large_request_bytes=1000, large_requests_max_bytes=5000)

@@ -391,6 +391,8 @@ class Learner:
 
     def _finish(self) -> None:
         """History durable, then the epoch, then the acknowledgement (R8)."""
+        if self._is_ending:
+            return  # a txn that was just applied has ended it
         if self.durable >= self.last_received and self._ordered is None:
             accepted = max(self.epoch, self.facts.accepted_epoch)
             self._order(StoreEpochs(accepted, self.epoch, self.ensemble))

@@ -25,8 +25,9 @@ LARGE_REPLY: Final = 1024
 
 
 def note_large(replica: Replica, connection: Connection, size: int) -> bool:
-    """Count a large reply; True: the connection is stalled now."""
-    connection.burst += size
+    """Count a large reply that was just queued; True: the connection is stalled now."""
+    # The only one in the queue: the driver has taken what was there before.
+    connection.burst = size if len(connection.out) == 1 else connection.burst + size
     if connection.burst > replica.options.max_burst_bytes:
         connection.is_stalled = True
     return connection.is_stalled

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from keepfast.replica.member import Member
 
 # What comes nearly always, and is for the learner alone.
-_PROPOSAL: Final = PacketType.PROPOSAL.value
-_COMMIT: Final = PacketType.COMMIT.value
+_BROADCAST: Final = frozenset((PacketType.PROPOSAL.value, PacketType.COMMIT.value))
 
 
 class Following:
@@ -165,7 +164,7 @@ class Following:
         member, learner = self._member, self.learner
         forwarder = member.replica.forwarder
         kind = packet.type
-        if kind == _PROPOSAL or kind == _COMMIT:
+        if kind in _BROADCAST:
             learner.on_packet(packet, member.now_ms)
             return
         if kind == PacketType.PING:

@@ -43,65 +43,75 @@ _new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
 class QuickWrites:
     """See the module. A part of a Proposer, for one leader's term."""
 
-    __slots__ = ("_most_waiting", "_proposer", "_replica", "_server_id", "_sets")
+    __slots__ = (
+        "_installed",
+        "_largest",
+        "_most_waiting",
+        "_prepare",
+        "_proposer",
+        "_replica",
+        "_server_id",
+    )
 
     def __init__(self, replica: Replica, proposer: Proposer, sets: PlainSets) -> None:
         self._replica = replica
         self._proposer = proposer
-        self._sets = sets
+        self._prepare = sets.prepare
+        self._installed = sets.installed
         self._server_id = ServerId(replica.options.server_id)
-        # Beyond it the general way decides who has to wait.
+        # Beyond these the general way decides who has to wait (throttle.py).
+        throttle = replica.options.throttle
         self._most_waiting = replica.options.outstanding_limit
+        if throttle.max_requests:
+            self._most_waiting = min(self._most_waiting, throttle.max_requests)
+        self._largest = replica.max_field
+        if throttle.large_request_bytes > 0:
+            self._largest = min(self._largest, throttle.large_request_bytes)
 
     def propose(self, connection: Connection, xid: int, payload: bytes) -> bool:
         """Make a txn of a client's setData; False: nothing was done, take the general way."""
         replica, proposer = self._replica, self._proposer
-        caller = connection.caller
+        caller, proposals = connection.caller, proposer.proposals
+        zxid = Zxid(proposer.last_proposed + 1)
         if (
             not replica.is_writable
-            or len(proposer.proposals) >= self._most_waiting
+            or len(proposals) >= self._most_waiting
             or proposer.owners.get(caller.session_id) != self._server_id
+            or zxid & _COUNTER >= _LAST_COUNTER
+            or len(payload) > self._largest
         ):
             return False
-        waiting = PendingWrite(replica.now_ms, xid, _SET_DATA)
-        if not self._propose(caller, xid, payload, _REQUEST_HEADER_SIZE, connection, waiting):
+        plain = self._prepare(caller, xid, zxid, replica.wall_ms, payload, _REQUEST_HEADER_SIZE)
+        if plain is None:
             return False
+        proposer.last_proposed = zxid
+        replica.appends.append(_new_tuple(Append, (zxid, plain[0], plain[5])))
+        waiting = PendingWrite(replica.now_ms, xid, _SET_DATA)
+        proposals.append(PlainProposal(zxid, plain, connection, waiting))
         connection.queue.append(waiting)
         return True
 
     def propose_forwarded(self, caller: Caller, xid: int, body: bytes) -> bool:
         """The same for a client of another server, which answers it."""
-        return self._propose(caller, xid, body, 0, None, None)
-
-    def _propose(
-        self,
-        caller: Caller,
-        xid: int,
-        request: bytes,
-        offset: int,
-        connection: Connection | None,
-        waiting: PendingWrite | None,
-    ) -> bool:
         replica, proposer = self._replica, self._proposer
         zxid = Zxid(proposer.last_proposed + 1)
-        if zxid & _COUNTER >= _LAST_COUNTER or len(request) > replica.max_field:
+        if zxid & _COUNTER >= _LAST_COUNTER or len(body) > self._largest:
             return False
-        plain = self._sets.prepare(caller, xid, zxid, replica.wall_ms, request, offset)
+        plain = self._prepare(caller, xid, zxid, replica.wall_ms, body, 0)
         if plain is None:
             return False
         proposer.last_proposed = zxid
         replica.appends.append(_new_tuple(Append, (zxid, plain[0], plain[5])))
-        proposer.proposals.append(PlainProposal(zxid, plain, connection, waiting))
+        proposer.proposals.append(PlainProposal(zxid, plain, None, None))
         return True
 
     def commit(self, up_to: Zxid) -> None:
         """Apply and answer the plain writes that are next in line, up to a zxid."""
         replica, proposals = self._replica, self._proposer.proposals
         statistics, watches, syncs = replica.statistics, replica.watches, replica.syncs
-        take_data, installed = replica.tree.take_data, self._sets.installed
-        # The last write that was answered, for whom, and how many like it are not counted yet.
-        client: Connection | None = None
-        last: PendingWrite | None = None
+        take_data, installed = replica.tree.take_data, self._installed
+        # The last write that was answered, and how many like it are not counted yet.
+        last: PlainProposal | None = None
         run = sent = 0
         while proposals:
             proposal = proposals[0]
@@ -119,10 +129,10 @@ class QuickWrites:
             if watches:
                 tell(replica, Change(_DATA, path, new.acl), zxid)
             if connection is not None and waiting is not None:
-                if connection is not client or last is None or waiting.since_ms != last.since_ms:
-                    self._count(client, last, run)
-                    client, run = connection, 0
-                last = waiting
+                if last is not None and not _is_alike(last, proposal):
+                    self._count(last, run)
+                    run = 0
+                last = proposal
                 run += 1
                 reply = _pack_reply(_REPLY_SIZE, waiting.xid, zxid, 0) + wire_stat(node)
                 queue = connection.queue
@@ -132,22 +142,34 @@ class QuickWrites:
                     connection.told += 1
                     sent += 1
                 else:
-                    # This write counts before the reads behind it do.
-                    self._count(client, last, run)
-                    client = None
+                    # It counts before the reads behind it do: reports show the last one.
+                    self._count(last, run)
+                    last, run = None, 0
                     replica.answer(connection, waiting, reply)
             if syncs.is_waiting:
+                self._count(last, run)
+                last, run = None, 0
                 syncs.release(zxid)
         statistics.told += sent
-        self._count(client, last, run)
+        self._count(last, run)
 
-    def _count(self, client: Connection | None, last: PendingWrite | None, run: int) -> None:
-        """Count writes of one client that waited for the same time, `last` being the last."""
-        if client is not None and last is not None:
+    def _count(self, last: PlainProposal | None, run: int) -> None:
+        """Count writes that one client sent together, of which this is the last."""
+        if last is not None and last.connection is not None and last.waiting is not None:
             replica = self._replica
-            replica.dirty.add(client)
-            updates = replica.statistics.updates
-            replica.note(updates, client, _SET_DATA, last.xid, last.since_ms, run)
+            replica.dirty.add(last.connection)
+            spent_ms = replica.now_ms - last.waiting.since_ms
+            replica.statistics.updates.add(spent_ms, run)
+            last.connection.note(
+                _SET_DATA, last.waiting.xid, last.zxid, replica.now_ms, spent_ms, run
+            )
+
+
+def _is_alike(one: PlainProposal, other: PlainProposal) -> bool:
+    """Whether both are of one client, which sent them together."""
+    if one.connection is not other.connection or one.waiting is None or other.waiting is None:
+        return False
+    return one.waiting.since_ms == other.waiting.since_ms
 
 
 def _is_held_up(queue: deque[PendingWrite | bytes]) -> bool:
@@ -180,9 +202,7 @@ def commit_plain_entry(replica: Replica, entry: bytes) -> bool:
     waiting = None if connection is None else connection.waits_for(cxid)
     if connection is not None and waiting is not None:
         reply = _pack_reply(_REPLY_SIZE, cxid, zxid, 0) + wire_stat(node)
-        replica.note(
-            replica.statistics.updates, connection, _SET_DATA, cxid, waiting.since_ms
-        )
+        replica.note(replica.statistics.updates, connection, _SET_DATA, cxid, waiting.since_ms)
         replica.answer(connection, waiting, reply)
     replica.syncs.release(zxid)
     forwarder.release_syncs(zxid)

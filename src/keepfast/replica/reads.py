@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from keepfast.replica.events import missed_events
-from keepfast.tree import Node, Tree, WatchKind, is_allowed, wire_stat
+from keepfast.tree import PLAIN_MARKS, Node, Tree, WatchKind, is_allowed, wire_stat
 from keepfast.wire import (
     ACL,
     AclList,
@@ -59,6 +59,7 @@ _READ: Final = Perms.READ
 _pack_int: Final = _INT.pack
 # A reply's length, xid, zxid and error, and the length of the data; behind it data and Stat.
 _pack_data_reply: Final = Struct(">iiqii").pack
+_pack_length_children: Final = Struct(">ii").pack
 _DATA_REPLY_SIZE: Final = 16 + 4 + 68
 
 _GET_DATA: Final = codec_of(GetDataRequest).unpack
@@ -111,7 +112,11 @@ def plain_data_reply(replica: Replica, xid: int, payload: bytes) -> bytes | None
         return None
     size = len(data)
     head = _pack_data_reply(_DATA_REPLY_SIZE + size, xid, replica.last_zxid, 0, size)
-    return b"".join((head, data, wire_stat(node)))
+    stat = node.stat
+    if node.children or stat[36:52] != PLAIN_MARKS:
+        return b"".join((head, data, wire_stat(node)))
+    # As in `wire_stat`, without a copy in between.
+    return b"".join((head, data, stat[:52], _pack_length_children(size, 0), stat[52:]))
 
 
 def exists(replica: Replica, connection: Connection, payload: bytes) -> bytes:

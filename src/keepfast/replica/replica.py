@@ -295,6 +295,7 @@ class Replica:
             payloads = self._identify(connection, payloads)
         queue, out = connection.queue, connection.out
         quick = None if self.proposer is None else self.proposer.quick
+        most = self.options.max_queued_requests
         # Everything in `out` that was not counted as told is the reply to a read.
         before = len(out) - connection.told
         waiting = iter(payloads)
@@ -303,7 +304,10 @@ class Replica:
                 self.close(connection, "a request without a header")
                 break
             xid, op = _REQUEST_HEADER.unpack_from(payload)
-            if not queue and op in READS:
+            if op in READS and len(queue) < most:
+                if queue:
+                    queue.append(payload)
+                    continue
                 reply = self._read(connection, xid, op, payload)
                 out.append(reply)
                 if len(reply) > LARGE_REPLY and note_large(self, connection, len(reply)):

@@ -25,6 +25,8 @@ _TLS_HANDSHAKE: Final = b"\x16\x03"
 _TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"
 _FIRST_BYTES: Final = 4
 
+_NEW: Final = Phase.NEW
+
 _UNSENT: Final = "unsent"
 _ANSWERED: Final = "answered"
 
@@ -61,7 +63,7 @@ class ClientProtocol(asyncio.Protocol):
         connection = self._connection
         if connection is None:
             return
-        if connection.phase is Phase.NEW:
+        if connection.phase is _NEW:
             data = self._first + data
             if len(data) < _FIRST_BYTES:
                 self._first = data

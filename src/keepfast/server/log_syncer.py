@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from keepfast.replica import Append
-from keepfast.server.gathering import Gathering
+from keepfast.server.gathering import Gathering, Group
 from keepfast.server.statistics import ServerStatistics
 from keepfast.storage import Store
 from keepfast.wire import DiskFull, StorageError, Zxid
@@ -34,6 +34,7 @@ _INLINE_LIMIT_SECONDS = 0.0006
 _QUIET_LIMIT_SECONDS = 0.004
 # Syncs without a read between them that make it quiet.
 _QUIET_SYNCS = 16
+_SESSION_SIZE = 8
 _SMOOTHING = 0.1
 _RETRY_SECONDS = 0.2
 
@@ -61,7 +62,7 @@ class LogSyncer:
         # Records, since the start: appended, and of these made durable.
         self._taken_count = 0
         self._synced_count = 0
-        self._group_size = 0  # of the last sync
+        self._group: Group = (0, set())  # what the sync makes durable
         self._loop = loop
         self._on_durable = on_durable
         self._on_failure = on_failure
@@ -77,6 +78,9 @@ class LogSyncer:
         """Store records; `on_durable` follows."""
         self.store.append_all(records)
         self._taken_count += len(records)
+        # An entry begins with the id of the session that it is made for.
+        sessions = [record[1][:_SESSION_SIZE] for record in records]
+        self._gathering.add(sessions, self._loop.time())
         self._schedule()
 
     async def run(self, action: Callable[[], T]) -> T:
@@ -99,6 +103,7 @@ class LogSyncer:
             action, future = self._actions.popleft()
             self._on_thread(lambda: self._act(action, future))
         elif self.store.durable != self.store.head and not self._must_gather():
+            self._group = self._gathering.take()
             if self._is_for_loop():
                 self._synced(self._sync())
             else:
@@ -114,8 +119,7 @@ class LogSyncer:
 
     def _must_gather(self) -> bool:
         """Whether the group waits for more; each record that comes asks again."""
-        waiting = self._taken_count - self._synced_count
-        left = self._gathering.seconds_left(waiting, self._loop.time())
+        left = self._gathering.seconds_left(self._loop.time())
         if self._timer is not None and not left:
             self._timer.cancel()
             self._timer = None
@@ -162,7 +166,6 @@ class LogSyncer:
         spent = time.perf_counter() - start
         self.sync_seconds += (spent - self.sync_seconds) * _SMOOTHING
         self._statistics.note_sync(spent * 1000, taken - self._synced_count)
-        self._group_size = taken - self._synced_count
         self._synced_count = taken
         return zxid
 
@@ -174,9 +177,7 @@ class LogSyncer:
         elif isinstance(result, StorageError):
             self._on_failure(result)
         else:
-            waiting = self._taken_count - self._synced_count
-            now, seconds = self._loop.time(), self.sync_seconds
-            self._gathering.synced(self._group_size, waiting, now, seconds)
+            self._gathering.synced(self._group, self._loop.time(), self.sync_seconds)
             self._on_durable(result)
 
     def _retry(self) -> None:

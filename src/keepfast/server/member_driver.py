@@ -129,6 +129,9 @@ class MemberDriver:
         except OSError:
             self._listener.close()
             raise
+        tls = self._security.tls
+        if tls is not None and tls.is_reloading:
+            self._spawn(tls.watch())
         self._run(self.member.start)
         self._tick()
 
@@ -201,7 +204,8 @@ class MemberDriver:
 
     async def _welcome(self, stream: PeerStream) -> None:
         if self._security.sasl is not None:
-            await self._security.sasl.check(stream)
+            async with asyncio.timeout(self._options.links.identify_timeout_ms / 1000):
+                await self._security.sasl.check(stream)
         # The member knows the link before its first bytes are passed on: some may be there already.
         stream.hand_over(PeerLink(self, self._new_link(), self.member.link_accepted))
 
@@ -220,7 +224,12 @@ class MemberDriver:
                 tls=self._security.tls,
             )
             if sasl is not None:
-                await sasl.prove(stream)
+                try:
+                    async with asyncio.timeout(options.links.identify_timeout_ms / 1000):
+                        await sasl.prove(stream)
+                except BaseException:
+                    stream.abort()
+                    raise
         except (OSError, PeerProtocolError) as error:
             self._server.log.info("leader-not-reached", leader=server_id, reason=error)
             self._run(self.member.dial_failed)

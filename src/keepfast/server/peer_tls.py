@@ -22,14 +22,22 @@ class PeerTls:
     """The contexts of both directions, and the check of hosts that Apache's servers make.
 
     `is_dialling`: connections that this server makes are TLS. `takes_plain`: plain connections get
-    in, too (for the time in which an ensemble changes to TLS).
+    in, too (for the time in which an ensemble changes to TLS). `is_reloading`: the owner should
+    run `watch`.
     """
 
     def __init__(
-        self, config: TlsConfig, log: EventLog, *, is_dialling: bool, takes_plain: bool
+        self,
+        config: TlsConfig,
+        log: EventLog,
+        *,
+        is_dialling: bool,
+        takes_plain: bool,
+        is_reloading: bool = False,
     ) -> None:
         """Read the stores. Raises ConfigError."""
         self._config = config
+        self.is_reloading = is_reloading
         self.is_dialling = is_dialling
         self.takes_plain = takes_plain
         self.detection_seconds = config.handshake_detection_timeout_ms / 1000
@@ -84,5 +92,9 @@ def load_peer_tls(ensemble: EnsembleConfig, config: TlsConfig, log: EventLog) ->
     if not ensemble.ssl_quorum and not ensemble.port_unification:
         return None
     return PeerTls(
-        config, log, is_dialling=ensemble.ssl_quorum, takes_plain=ensemble.port_unification
+        config,
+        log,
+        is_dialling=ensemble.ssl_quorum,
+        takes_plain=ensemble.port_unification,
+        is_reloading=ensemble.ssl_quorum_reload_cert_files,
     )

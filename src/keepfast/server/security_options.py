@@ -10,7 +10,11 @@ from keepfast.replica import AuthenticationOptions
 from keepfast.server.config_errors import ConfigError
 from keepfast.server.config_security import AuthConfig
 from keepfast.server.config_server import ServerConfig
+from keepfast.server.election_links import LinkSecurity
 from keepfast.server.jaas import digest_users, read_jaas, wants_kerberos
+from keepfast.server.logs import EventLog
+from keepfast.server.peer_sasl import load_peer_sasl
+from keepfast.server.peer_tls import load_peer_tls
 from keepfast.server.tls_context import server_context
 from keepfast.server.tls_port import TlsOptions
 
@@ -50,10 +54,22 @@ def authentication_options(auth: AuthConfig) -> AuthenticationOptions:
     )
 
 
+def peer_security(config: ServerConfig) -> LinkSecurity | None:
+    """What guards the connections between servers. Reads stores and files; raises ConfigError."""
+    if not config.is_distributed:
+        return None
+    events = EventLog(lambda: {"server": config.ensemble.my_id}, "keepfast.server")
+    return LinkSecurity(
+        load_peer_tls(config.ensemble, config.quorum_tls, events),
+        load_peer_sasl(config.quorum_auth, config.auth.jaas_file, events),
+    )
+
+
 def check_files(config: ServerConfig) -> list[str]:
     """Read the stores and the JAAS file as a start would; gives warnings. Raises ConfigError."""
     tls = tls_options(config)
     authentication_options(config.auth)
+    peer_security(config)
     return [] if tls is None else list(server_context(tls.config).warnings)
 
 

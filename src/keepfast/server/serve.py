@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -13,7 +14,11 @@ from keepfast.replica import ReplicaOptions
 from keepfast.server.admin_options import admin_options
 from keepfast.server.config import ConfigError, ServerConfig
 from keepfast.server.ensemble_options import ensemble_options
-from keepfast.server.security_options import authentication_options, tls_options
+from keepfast.server.security_options import (
+    authentication_options,
+    peer_security,
+    tls_options,
+)
 from keepfast.server.server import NotWholeError, Server, ServerOptions
 from keepfast.server.throttle_options import throttle_options
 from keepfast.storage import Compression, StoreOptions
@@ -26,9 +31,13 @@ EXIT_OK = 0
 EXIT_WRONG = 1
 EXIT_FAILED = 4
 
+# What a request leaves behind is freed at once, for it is in no cycle; hundreds of writes under way
+# would have the collector look at them again and again, to find nothing.
+_GC_THRESHOLDS = (20_000, 20, 50)
+
 
 def options_of(config: ServerConfig) -> ServerOptions:
-    """What a configuration means; reads the JAAS file it names. Raises ConfigError for that."""
+    """What a configuration means; reads the files it names. Raises ConfigError for those."""
     address = config.client_address
     data, limits, features, timing = config.data, config.limits, config.features, config.timing
     return ServerOptions(
@@ -47,6 +56,7 @@ def options_of(config: ServerConfig) -> ServerOptions:
         slow_fsync_ms=data.fsync_warning_threshold_ms,
         admin=admin_options(config),
         ensemble=ensemble_options(config) if config.is_distributed else None,
+        security=peer_security(config),
         replica=ReplicaOptions(
             server_id=config.ensemble.my_id if config.ensemble.my_id is not None else 1,
             tick_ms=timing.tick_time_ms,
@@ -72,7 +82,7 @@ def options_of(config: ServerConfig) -> ServerOptions:
             ),
         ),
         store=StoreOptions(
-            grow_bytes=min(max(data.pre_alloc_size_kb, 64) << 10, 4 << 20),
+            grow_bytes=min(max(data.pre_alloc_size_kb, 64) << 10, 1 << 20),
             reserve_bytes=data.disk_reserve_kb << 10,
             compression=Compression(data.compression.value),
         ),
@@ -94,6 +104,7 @@ def run_server(config: ServerConfig, ready: Callable[[Server], None], errors: Te
             log.info("loop kind=asyncio reason=uvloop-is-not-installed")
         else:
             loop_factory = uvloop.new_event_loop
+    gc.set_threshold(*_GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_serve(Server(options), ready, errors))
 

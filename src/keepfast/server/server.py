@@ -18,6 +18,7 @@ from keepfast.replica import Connection, Phase, Replica, ReplicaOptions, go_on
 from keepfast.server.admin import AdminOptions, AdminServer
 from keepfast.server.audit_log import AuditLog
 from keepfast.server.client_port import ClientProtocol
+from keepfast.server.client_turn import ClientTurn
 from keepfast.server.election_links import LinkSecurity
 from keepfast.server.ensemble_report import reason_of
 from keepfast.server.java_text import java_hex
@@ -43,10 +44,6 @@ from keepfast.storage import (
 from keepfast.tree import Tree
 from keepfast.wire import StorageError, Zxid, epoch_of, format_zxid
 
-_NS_OF_MS = 1_000_000
-# What a request leaves behind is freed at once, for it is in no cycle; hundreds of writes under way
-# would have the collector look at them again and again, to find nothing.
-_GC_THRESHOLDS = (20_000, 20, 50)
 # Apache's mask of what is traced. It is kept and shown; nothing is traced here.
 _TRACE_MASK = 306
 
@@ -170,8 +167,8 @@ class Server:
         # What was loaded stays: the collector need not walk over it ever again.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
         self.replica = Replica(tree, options.replica, *_times(), make_nonce=_nonce)
+        self._turn = ClientTurn(loop, self.replica, self.flush)
         self.syncer = LogSyncer(
             store,
             loop,
@@ -305,16 +302,9 @@ class Server:
             self._receive(connection, data)
 
     def _receive(self, connection: Connection, data: bytes) -> None:
-        replica = self.replica
-        statistics = replica.statistics
-        reads = statistics.reads
-        started = time.monotonic_ns()
-        replica.tell_time(started // _NS_OF_MS, time.time_ns() // _NS_OF_MS)
-        replica.receive(connection, data)
-        self.flush()
-        spent = time.monotonic_ns() - started
-        if spent > _NS_OF_MS and statistics.reads > reads:
-            statistics.note_slow_turn(statistics.reads - reads, spent // _NS_OF_MS)
+        if not self._turn.is_running:
+            self._turn.begin()
+        self.replica.receive(connection, data)
         if connection.queue and self._must_wait(connection):
             protocol = self._connections.get(connection)
             if protocol is not None:
@@ -385,6 +375,8 @@ class Server:
         await self.snapshots.stop()
         if self.admin is not None:
             await self.admin.stop()
+        # Sockets that were aborted are closed in the next turn.
+        await asyncio.sleep(0)
 
     def pause(self) -> None:
         """Stop to read from clients."""
@@ -467,7 +459,9 @@ class Server:
     @property
     def mode(self) -> str:
         """What this server is, by Apache's word."""
-        return "standalone" if self.member is None else self.member.mode
+        if self.options.ensemble is None:
+            return "standalone"
+        return "looking" if self.member is None else self.member.mode
 
     @property
     def server_id(self) -> int:

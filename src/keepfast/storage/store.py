@@ -198,6 +198,8 @@ class Store(DiskGuard):
         `digest` is the tree digest behind it, where known.  Raises DiskFull, or DiskFailed after a
         failure, with nothing taken.
         """
+        if not self._has_space:
+            raise self._failure or DiskFull("no space left for records", self.directory.logs)
         self.append_all(((zxid, entry, digest),))
 
     def _check_follows(self, zxid: Zxid, head: Zxid) -> None:
@@ -208,9 +210,13 @@ class Store(DiskGuard):
         )
 
     def append_all(self, records: Iterable[tuple[Zxid, bytes, int | None]]) -> None:
-        """Take records as `append` does, each with its digest. Raises in front of the first."""
-        if not self._has_space:
-            raise self._failure or DiskFull("no space left for records", self.directory.logs)
+        """Take records as `append` does, each with its digest, and into the reserve of the disk.
+
+        They were proposed before the disk was full, here or by a leader: what happens to them is
+        not for the disk to decide. Where even the reserve is used up, they wait in `sync`.
+        """
+        if self._failure is not None:
+            raise self._failure
         pending, head = self._pending, self.head
         for record in records:
             zxid, entry, digest = record

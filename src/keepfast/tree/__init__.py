@@ -21,6 +21,7 @@ from keepfast.tree.node import (
     CONTAINER_OWNER,
     MAX_TTL_MS,
     NEW_STAT,
+    PLAIN_MARKS,
     STAT_SIZE,
     Kind,
     Node,
@@ -49,6 +50,7 @@ from keepfast.tree.paths import (
     path_problem,
 )
 from keepfast.tree.permissions import DEFAULT_SCHEMES, fixed_acl, is_allowed
+from keepfast.tree.plain_sets import PlainSet, PlainSets, apply_plain_set
 from keepfast.tree.prepare import Caller, PrepareOptions, Preparer
 from keepfast.tree.quota import QuotaUse, quota_uses
 from keepfast.tree.tree import Tree
@@ -62,6 +64,7 @@ __all__ = [
     "MAX_TTL_MS",
     "NEW_STAT",
     "OPEN_KEY",
+    "PLAIN_MARKS",
     "QUOTA",
     "ROOT",
     "SPECIAL_PATHS",
@@ -78,6 +81,8 @@ __all__ = [
     "Node",
     "OpResult",
     "Outcome",
+    "PlainSet",
+    "PlainSets",
     "PrepareOptions",
     "Preparer",
     "QuotaUse",
@@ -88,6 +93,7 @@ __all__ = [
     "WatchKind",
     "WatchTable",
     "acl_weight",
+    "apply_plain_set",
     "counted_crc",
     "cversion_of",
     "encode_node",

@@ -38,7 +38,7 @@ _LENGTH_CHILDREN: Final = Struct(">ii")
 
 _NO_OWNER: Final = bytes(8)
 # cversion, aversion and ephemeralOwner of a znode that has none of them.
-_PLAIN: Final = bytes(16)
+PLAIN_MARKS: Final = bytes(16)
 
 # Marks in ephemeralOwner. A session id never equals them: its first byte is the id of the server
 # that gave it out, which is below 0x80 for a container's mark and at most 254 where TTLs are on.
@@ -84,7 +84,7 @@ def wire_stat(node: Node) -> bytes:
     stat = node.stat
     children = node.children
     data = node.data
-    if not children and stat[36:52] == _PLAIN:
+    if not children and stat[36:52] == PLAIN_MARKS:
         # A leaf that never had a child, an owner or another ACL: most of what is read.
         return stat[:52] + _LENGTH_CHILDREN.pack(len(data) if data else 0, 0) + stat[52:]
     count = len(children) if children else 0

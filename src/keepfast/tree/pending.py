@@ -44,11 +44,12 @@ _Step = tuple[int, str, PendingNode, PendingNode | None]
 class PendingChanges:
     """Changes over a tree. The tree itself changes only by the txns that were prepared here."""
 
-    __slots__ = ("_nodes", "_owned", "_steps", "_tree", "digest")
+    __slots__ = ("_owned", "_steps", "_tree", "digest", "nodes")
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._nodes: dict[str, PendingNode] = {}
+        # Path -> znode as the last of the changes leaves it. PlainSets writes here, too.
+        self.nodes: dict[str, PendingNode] = {}
         self._steps: deque[_Step] = deque()
         # Session id -> paths of its ephemerals that prepared txns create.
         self._owned: dict[int, set[str]] = {}
@@ -60,7 +61,7 @@ class PendingChanges:
 
     def find(self, path: str) -> PendingNode | None:
         """The znode at a path once all is applied, or None."""
-        pending = self._nodes.get(path)
+        pending = self.nodes.get(path)
         if pending is not None:
             return pending if pending.stat else None
         tree = self._tree
@@ -82,32 +83,17 @@ class PendingChanges:
                 gone = old.crc if old.crc >= 0 else node_crc(path, old.data, old.stat)
             new.crc = node_crc(path, new.data, new.stat) if new.stat else 0
             self.digest = (self.digest + new.crc - gone) & MASK
-        self._steps.append((zxid, path, new, self._nodes.get(path)))
-        self._nodes[path] = new
+        self._steps.append((zxid, path, new, self.nodes.get(path)))
+        self.nodes[path] = new
 
     def delete(self, zxid: int, path: str, old: PendingNode) -> None:
         """Note that a txn deletes a znode."""
         self.put(zxid, path, old, PendingNode(None, (), b"", 0))
 
-    def latest(self, path: str) -> PendingNode | None:
-        """The znode at a path if a prepared txn changed it; with an empty stat: it is deleted."""
-        return self._nodes.get(path)
-
-    def replace(self, path: str, new: PendingNode, delta: int) -> None:
-        """As `put`, for a txn that changes one znode only and never is rolled back.
-
-        `delta` is what it changes in the digest. `settle` takes the place of `forget`.
-        """
-        self.digest = (self.digest + delta) & MASK
-        self._nodes[path] = new
-
-    def settle(self, path: str, node: PendingNode) -> None:
-        """Drop a change that `replace` noted: the tree has it now."""
-        nodes = self._nodes
-        if nodes.get(path) is node:
-            del nodes[path]
-        if self._owned:
-            self._disown(path, node)
+    @property
+    def has_ephemerals(self) -> bool:
+        """Whether a prepared txn creates one."""
+        return bool(self._owned)
 
     def own(self, session_id: int, path: str) -> None:
         """Note that a txn creates an ephemeral."""
@@ -125,7 +111,7 @@ class PendingChanges:
     def roll_back(self, zxid: int, digest: int) -> None:
         """Undo the changes of the txn that was prepared last; `digest` is the one before it."""
         steps = self._steps
-        nodes = self._nodes
+        nodes = self.nodes
         while steps and steps[-1][0] == zxid:
             _, path, node, previous = steps.pop()
             if previous is None:
@@ -133,26 +119,26 @@ class PendingChanges:
             else:
                 nodes[path] = previous
             if self._owned:
-                self._disown(path, node)
+                self.disown(path, node)
         self.digest = digest
 
     def forget(self, zxid: int) -> None:
         """Drop the changes of all txns up to this one: the tree has them now."""
         steps = self._steps
-        nodes = self._nodes
+        nodes = self.nodes
         while steps and steps[0][0] <= zxid:
             _, path, node, _ = steps.popleft()
             if nodes.get(path) is node:
                 del nodes[path]
             if self._owned:
-                self._disown(path, node)
+                self.disown(path, node)
 
-    def _disown(self, path: str, node: PendingNode) -> None:
+    def disown(self, path: str, node: PendingNode) -> None:
         """Take back what `own` noted, unless a later txn creates the same ephemeral again."""
         if not node.stat or not is_ephemeral(node.stat):
             return
         owner = owner_of(node.stat)
-        latest = self._nodes.get(path)
+        latest = self.nodes.get(path)
         paths = self._owned.get(owner)
         if paths is None or (latest is not None and latest.stat and owner_of(latest.stat) == owner):
             return

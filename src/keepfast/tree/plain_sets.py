@@ -5,8 +5,10 @@ write, by a session that is there, with a version that fits. Prepared and applie
 such a write is decoded into records, encoded again, and worked out twice, on the pending tree and
 on the tree. Here each byte and each digest is computed once:
 
-    prepare   request -> the entry for the log, and the znode as it will be, as a pending change
-    install   once it is committed: that znode takes the place of the one in the tree
+    prepare           request -> the entry for the log, and the znode as it will be, as a change
+                      that is pending
+    Tree.take_data    once it is committed: data and stat of that znode go into the tree
+    apply_plain_set   the same on a learner, from the entry of the log
 
 Whatever is not plain, or cannot be seen to be at once, is refused by `prepare` without a trace and
 left to `Preparer`; so no error of a client is decided here. That a change fits the tree (R12) is
@@ -19,8 +21,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
-
-import msgspec
 
 from keepfast.tree.digest import DIGEST_VERSION, MASK, node_crc
 from keepfast.tree.paths import RESERVED_PREFIX
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 _SET_DATA: Final = OpCode.SET_DATA.value
 _WRITE: Final = Perms.WRITE
 _ANY_VERSION: Final = -1
-_MAX_VERSION: Final = (1 << 31) - 2
+# Behind it versions wrap.
+_LAST_VERSION: Final = (1 << 31) - 2
 
 # Bound once: each look-up of an attribute shows here.
 _int_at: Final = Struct(">i").unpack_from
@@ -46,28 +47,28 @@ _LEAST_REQUEST: Final = 14
 _stat_pieces: Final = Struct(">8s8s8s12s16s8s").unpack
 _pack_zxid: Final = Struct(">q").pack
 _pack_mtime_version: Final = Struct(">qi").pack
-_pack_header: Final = Struct(">qiqqi").pack
-_pack_end: Final = Struct(">iiQ").pack
+# Of an entry: the header in front of the body; the version, which ends the body, and the digest.
+_HEADER: Final = Struct(">qiqqi")
+_HEADER_SIZE: Final = 32
+_PATH_AT: Final = 36
+_END: Final = Struct(">iiQ")
+_END_SIZE: Final = 16
+_LEAST_ENTRY: Final = _PATH_AT + 2 + 4 + _END_SIZE
+_pack_header, _header_at = _HEADER.pack, _HEADER.unpack_from
+_pack_end, _end_at = _END.pack, _END.unpack_from
+_VERSION_AT: Final = 32
 
 
-class PlainSet(msgspec.Struct, gc=False, eq=False):
-    """A setData that was prepared the quick way."""
-
-    zxid: Zxid
-    # The entry for the log, and the digest behind it.
-    entry: bytes
-    digest: int
-    path: str
-    # The znode behind the txn, and its stat before; what changes in the sum of the CRCs.
-    node: PendingNode
-    before: bytes
-    delta: int
+# A setData that was prepared: the entry for the log, the znode's path, the znode behind the txn,
+# its stat before, what the txn adds to the sum of the CRCs, and the digest behind it. A plain
+# tuple: there is one for each write.
+PlainSet = tuple[bytes, str, PendingNode, bytes, int, int]
 
 
 class PlainSets:
     """See the module. Shares the pending changes of a Preparer."""
 
-    __slots__ = ("_pending", "_sessions", "_tree")
+    __slots__ = ("_changed", "_pending", "_sessions", "_tree")
 
     def __init__(
         self, tree: Tree, pending: PendingChanges, sessions: dict[int, tuple[int, bool]]
@@ -75,6 +76,7 @@ class PlainSets:
         """`sessions`: those that prepared txns open or close."""
         self._tree = tree
         self._pending = pending
+        self._changed = pending.nodes
         self._sessions = sessions
 
     def prepare(
@@ -93,39 +95,92 @@ class PlainSets:
         # differs from the body of its txn in that version alone.
         if not raw.isascii() or data_at + 8 + _int_at(request, data_at)[0] != end:
             return None
-        path, pending = raw.decode(), self._pending
-        found = pending.latest(path) or self._found(path)
-        session_id = caller.session_id
-        if (
-            found is None
-            or session_id not in self._tree.sessions
-            or session_id in self._sessions
-            or caller.is_moved
-        ):
+        path, tree, session_id = raw.decode(), self._tree, caller.session_id
+        if session_id not in tree.sessions or session_id in self._sessions or caller.is_moved:
             return None
-        before, acl = found.stat, found.acl
-        if not before or not is_allowed(acl, _WRITE, ()):
+        found = self._changed.get(path)
+        if found is None:
+            node = tree.find(path)
+            # Below /zookeeper, digests and quotas have rules of their own.
+            if node is None or path.startswith(RESERVED_PREFIX):
+                return None
+            acls, key, children = tree.acls, node.acl, node.children
+            if not acls.world_perms[key] & _WRITE:
+                return None
+            before, acl = node.stat, acls.lists[key]
+            gone, count = node_crc(path, node.data, before), len(children) if children else 0
+        else:
+            before, acl, gone, count = found.stat, found.acl, found.crc, found.child_count
+            if not before or gone <= 0 or not is_allowed(acl, _WRITE, ()):
+                return None
+        current = _int_at(before, _VERSION_AT)[0]
+        expected = _int_at(request, end - 4)[0]
+        if (expected not in (_ANY_VERSION, current)) or not 0 <= current <= _LAST_VERSION:
             return None
-        current = _int_at(before, 32)[0]
-        if _int_at(request, end - 4)[0] not in (_ANY_VERSION, current):
-            return None
-        if not 0 <= current <= _MAX_VERSION:
-            return None
-        version = current + 1
         data = request[data_at + 4 : end - 4]
-        czxid, _, ctime, _, rest, pzxid = _stat_pieces(before)
-        mzxid, mtime_version = _pack_zxid(zxid), _pack_mtime_version(time_ms, version)
-        crc = crc32(b"".join((raw, data, czxid, mzxid, pzxid, ctime, mtime_version, rest)))
-        stat = b"".join((czxid, mzxid, ctime, mtime_version, rest, pzxid))
-        node = PendingNode(data, acl, stat, found.child_count, crc)
-        delta = crc - found.crc
-        pending.replace(path, node, delta)
-        digest = pending.digest
+        stat, crc = _changed(raw, data, before, zxid, time_ms, current + 1)
+        new = PendingNode(data, acl, stat, count, crc)
+        pending = self._pending
+        self._changed[path] = new
+        pending.digest = digest = (pending.digest + crc - gone) & MASK
         entry = b"".join(
             (
                 _pack_header(session_id, cxid, zxid, time_ms, _SET_DATA),
                 request[offset : end - 4],
-                _pack_end(version, DIGEST_VERSION, digest),
+                _pack_end(current + 1, DIGEST_VERSION, digest),
             )
         )
-        return PlainSet(zxid, entry, digest, path, node, before, delta)
+        return entry, path, new, before, crc - gone, digest
+
+    def installed(self, path: str, new: PendingNode) -> None:
+        """Note that the tree holds the change now (`Tree.take_data`)."""
+        changed = self._changed
+        if changed.get(path) is new:
+            del changed[path]
+        if self._pending.has_ephemerals:
+            self._pending.disown(path, new)
+
+
+def apply_plain_set(tree: Tree, entry: bytes) -> tuple[Zxid, int, int, str, Node] | None:
+    """Apply an entry of the log that is a plain setData; None: nothing was done, use `Tree.apply`.
+
+    For a learner, whose leader prepared the txn: its version must directly follow ours, and the
+    digest behind it must be the one that it carries; where anything differs, it is for the general
+    way to say what. Gives zxid, session id, cxid, path and the changed znode. Raises
+    ReplayConflict.
+    """
+    end = len(entry)
+    if end < _LEAST_ENTRY:
+        return None
+    session_id, cxid, zxid, time_ms, type_ = _header_at(entry)
+    data_at = _PATH_AT + _int_at(entry, _HEADER_SIZE)[0]
+    data_end = end - _END_SIZE
+    if type_ != _SET_DATA or not _PATH_AT + 1 < data_at <= data_end - 4:
+        return None
+    raw = entry[_PATH_AT:data_at]
+    if not raw.isascii() or data_at + 4 + _int_at(entry, data_at)[0] != data_end:
+        return None
+    version, digest_version, digest = _end_at(entry, data_end)
+    path = raw.decode()
+    node = tree.find(path)
+    if node is None or path.startswith(RESERVED_PREFIX) or digest_version != DIGEST_VERSION:
+        return None
+    before, data = node.stat, entry[data_at + 4 : data_end]
+    if version <= 0 or version != _int_at(before, _VERSION_AT)[0] + 1:
+        return None
+    stat, crc = _changed(raw, data, before, zxid, time_ms, version)
+    delta = crc - node_crc(path, node.data, before)
+    if (tree.digest + delta) & MASK != digest:
+        return None
+    node = tree.take_data(zxid, path, data, stat, before, delta, digest)
+    return zxid, session_id, cxid, path, node
+
+
+def _changed(
+    path: bytes, data: bytes, before: bytes, zxid: int, time_ms: int, version: int
+) -> tuple[bytes, int]:
+    """The stat behind a setData, and the CRC that the znode adds to Apache's digest then."""
+    czxid, _, ctime, _, rest, pzxid = _stat_pieces(before)
+    mzxid, changed = _pack_zxid(zxid), _pack_mtime_version(time_ms, version)
+    crc = crc32(b"".join((path, data, czxid, mzxid, pzxid, ctime, changed, rest)))
+    return b"".join((czxid, mzxid, ctime, changed, rest, pzxid)), crc

@@ -151,7 +151,7 @@ class Preparer:
         self._sessions: dict[int, tuple[int, bool]] = {}
         self._session_steps: deque[tuple[int, int]] = deque()
         self._last_zxid = tree.last_zxid
-        # The quick way for most setData requests; whoever takes it tells `skip_to`.
+        # The quick way of most setData requests, which share the order of zxids with the others.
         self.plain_sets = PlainSets(tree, self._pending, self._sessions)
 
     @property

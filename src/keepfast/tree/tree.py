@@ -11,7 +11,7 @@ All state depends on the txn alone: nothing here reads a clock, draws a number o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from keepfast.tree import fuzzy, strict
 from keepfast.tree.acl import OPEN_KEY, AclTable
@@ -45,9 +45,6 @@ from keepfast.tree.quota import (
     stats_path,
 )
 from keepfast.wire import READ_ACL, AclList, OpCode, TxnBody, TxnHeader, Zxid, invariant
-
-if TYPE_CHECKING:
-    from keepfast.tree.pending import PendingNode
 
 _ERROR: Final = OpCode.ERROR.value
 _CREATED: Final = ChangeKind.CREATED
@@ -156,28 +153,35 @@ class Tree:
         return outcome
 
     def take_data(
-        self, zxid: Zxid, path: str, new: PendingNode, before: bytes, delta: int, digest: int
+        self,
+        zxid: Zxid,
+        path: str,
+        data: bytes,
+        stat: bytes,
+        before: bytes,
+        delta: int,
+        digest: int,
     ) -> Node:
-        """Make the change of a setData that was prepared on this very tree; gives the znode.
+        """Make the change of a setData that was worked out on this very tree; gives the znode.
 
-        It is what `apply` of the txn would do, with what `PlainSets.prepare` computed for it:
-        the znode behind the txn, its stat before, and what the txn does to the digest, which is
-        `digest` then. Raises ReplayConflict and changes nothing if the tree is not the one that
-        it was prepared on.
+        It is what `apply` of the txn would do, with what plain_sets.py computed for it: data and
+        stat behind the txn, the stat before, what is added to the sum of the CRCs, and the digest
+        behind it, which is in the log. Raises ReplayConflict and changes nothing if this is not the
+        tree that it was worked out on.
         """
         node = self.find(path)
         after = (self.digest + delta) & MASK
         if node is None or node.stat != before or after != digest or zxid <= self.last_zxid:
-            raise ReplayConflict(zxid, path, "setData: prepared on another tree")
+            raise ReplayConflict(zxid, path, "setData: it was prepared on another tree")
         own = self._nodes.own
         if own is not None:
             node = own(path, node)
-        old_data, data = node.data, new.data
+        old_data = node.data
         node.data = data
-        node.stat = new.stat
+        node.stat = stat
         self.digest = after
         self.state_digest = (self.state_digest + delta * self.acls.weights[node.acl]) & MASK
-        grown = (len(data) if data else 0) - (len(old_data) if old_data else 0)
+        grown = len(data) - (len(old_data) if old_data else 0)
         self.data_size += grown
         if self.quotas:
             self._count_quota(path, grown, 0)

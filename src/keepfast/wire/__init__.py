@@ -94,6 +94,7 @@ from keepfast.wire.packets import (
     decode_forwarded_request,
     decode_touched_sessions,
     encode_forwarded_request,
+    encode_request_packet,
     encode_touched_sessions,
 )
 from keepfast.wire.records import Codec, codec_of, decode, encode, exact_codec_of
@@ -367,6 +368,7 @@ __all__ = [
     "encode_multi_request",
     "encode_notification",
     "encode_reply",
+    "encode_request_packet",
     "encode_string",
     "encode_text",
     "encode_touched_sessions",

@@ -6,8 +6,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from keepfast.wire.errors import MalformedRecord
 from keepfast.wire.jute import DEFAULT_MAX_FRAME, INT
+
+_int_at: Final = INT.unpack_from
 
 
 def encode_frame(payload: bytes) -> bytes:
@@ -41,29 +45,33 @@ class FrameParser:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads that are complete now, in order."""
-        self._chunks.append(data)
-        self._have += len(data)
-        if self._have < self._needed:
-            return []
-        buffer = data if len(self._chunks) == 1 else b"".join(self._chunks)
+        buffer = data
+        if self._have:
+            self._chunks.append(data)
+            self._have += len(data)
+            if self._have < self._needed:
+                return []
+            buffer = b"".join(self._chunks)
         payloads: list[bytes] = []
-        pos, end = 0, len(buffer)
-        needed = 4
-        while end - pos >= 4:
-            (length,) = INT.unpack_from(buffer, pos)
-            if not self.min_frame <= length <= self.max_frame:
+        start, end = 4, len(buffer)
+        needed, least, most = 4, self.min_frame, self.max_frame
+        while start <= end:
+            (length,) = _int_at(buffer, start - 4)
+            if not least <= length <= most:
                 raise MalformedRecord(
-                    f"frame of {length} bytes; allowed are {self.min_frame} to {self.max_frame}",
-                    self._offset + pos,
+                    f"frame of {length} bytes; allowed are {least} to {most}",
+                    self._offset + start - 4,
                 )
-            stop = pos + 4 + length
+            stop = start + length
             if stop > end:
                 needed = 4 + length
                 break
-            payloads.append(buffer[pos + 4 : stop])
-            pos = stop
+            payloads.append(buffer[start:stop])
+            start = stop + 4
+        pos = start - 4
         self._offset += pos
-        self._chunks = [buffer[pos:]] if pos < end else []
-        self._have = end - pos
-        self._needed = needed
+        if pos < end or self._have:
+            self._chunks = [buffer[pos:]] if pos < end else []
+            self._have = end - pos
+            self._needed = needed
         return payloads

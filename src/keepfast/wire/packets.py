@@ -15,9 +15,10 @@ reads the tree knows where it ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from struct import Struct
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from keepfast.wire.data import Id
 from keepfast.wire.errors import InvariantViolation, MalformedRecord
@@ -89,7 +90,17 @@ _TOUCHED: Final = Struct(">qi")
 _PACKET: Final = codec_of(QuorumPacket)
 _PACKET_HEAD: Final = Struct(">iqi")
 _PACKET_HEAD_SIZE: Final = 16
+_head_at: Final = _PACKET_HEAD.unpack_from
+_NO_IDS: Final = b"\xff\xff\xff\xff"
+# Head of a packet and of the request in it. Ids are the same for all requests of a client.
+_pack_request: Final = Struct(">iqiqii").pack
+_REMEMBERED_IDS: Final = 4096
+_SNAP: Final = PacketType.SNAP.value
+_REQUEST: Final = PacketType.REQUEST.value
+_new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
 _LEAST_PACKET_SIZE: Final = 20
+# Longer ones are decoded each time, and not kept in memory.
+_SHORT_IDS: Final = 4096
 # Two empty strings.
 _LEAST_ID_SIZE: Final = 8
 
@@ -97,6 +108,20 @@ _LEAST_ID_SIZE: Final = 8
 def encode_forwarded_request(request: ForwardedRequest) -> bytes:
     head = _FORWARDED.pack(request.session_id, request.cxid, request.type)
     return head + request.body
+
+
+def encode_request_packet(
+    session_id: SessionId, cxid: int, type_: int, body: bytes, ids: tuple[Id, ...] | None
+) -> bytes:
+    """A whole REQUEST packet: what a learner sends for each write of its clients."""
+    size = _FORWARDED.size + len(body)
+    head = _pack_request(_REQUEST, -1, size, session_id, cxid, type_)
+    return head + body + (_NO_IDS if ids is None else _encode_ids(ids))
+
+
+@lru_cache(_REMEMBERED_IDS)
+def _encode_ids(ids: tuple[Id, ...]) -> bytes:
+    return INT.pack(len(ids)) + b"".join(map(codec_of(Id).encode, ids))
 
 
 def decode_forwarded_request(data: bytes) -> ForwardedRequest:
@@ -128,7 +153,7 @@ class PacketParser:
     `take_raw`, until `resume` is called with those behind the tree.
     """
 
-    __slots__ = ("_chunks", "_have", "_needed", "_offset", "is_raw", "max_field")
+    __slots__ = ("_chunks", "_have", "_last_ids", "_needed", "_offset", "is_raw", "max_field")
 
     def __init__(self, max_field: int = DEFAULT_MAX_FIELD) -> None:
         self.max_field = max_field
@@ -139,6 +164,8 @@ class PacketParser:
         # in small pieces would be copied and scanned once for each piece.
         self._needed = _LEAST_PACKET_SIZE
         self._offset = 0
+        # The ids of the last REQUEST, as they lie in the stream and decoded.
+        self._last_ids: tuple[bytes, tuple[Id, ...] | None] = (_NO_IDS, None)
 
     def feed(self, data: bytes) -> list[QuorumPacket]:
         """The packets that are complete now, in order; a SNAP can only be the last of them."""
@@ -148,16 +175,29 @@ class PacketParser:
             return []
         buffer = data if len(self._chunks) == 1 else b"".join(self._chunks)
         packets: list[QuorumPacket] = []
-        pos, end = 0, len(buffer)
+        pos, end, most = 0, len(buffer), self.max_field
         while True:
+            if end - pos >= _LEAST_PACKET_SIZE:
+                # Most packets have no ids, or those of the one before: these are cut by hand.
+                type_, zxid, length = _head_at(buffer, pos)
+                start = pos + _PACKET_HEAD_SIZE
+                stop = start + length if length > 0 else start
+                raw, ids = (_NO_IDS, None) if type_ != _REQUEST else self._last_ids
+                if buffer.startswith(raw, stop) and -1 <= length <= most and type_ != _SNAP:
+                    content = buffer[start:stop] if length >= 0 else None
+                    packets.append(_new_tuple(QuorumPacket, (type_, zxid, content, ids)))
+                    pos = stop + len(raw)
+                    continue
             try:
                 size = self._size(buffer, pos, end)
                 if size > end - pos:
                     break
-                packet, pos = _PACKET.unpack(buffer, pos, end, self.max_field)
+                packet, pos = _PACKET.unpack(buffer, pos, end, most)
             except MalformedRecord as error:
                 raise MalformedRecord(error.reason, error.offset + self._offset) from None
             packets.append(packet)
+            if packet.type == _REQUEST and pos - stop <= _SHORT_IDS:
+                self._last_ids = buffer[stop:pos], packet.authinfo
             if packet.type == PacketType.SNAP:
                 self.is_raw = True
                 size = _LEAST_PACKET_SIZE
