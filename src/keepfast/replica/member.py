@@ -55,7 +55,7 @@ from keepfast.replica.condition import CatchUpReport
 from keepfast.replica.following import Following
 from keepfast.replica.learner_desk import LearnerDesk
 from keepfast.replica.proposals import Append
-from keepfast.replica.reconfiguration import Reconfiguration
+from keepfast.replica.reconfiguration import Reconfiguration, newest_membership
 from keepfast.replica.replica import Replica
 from keepfast.tree import ReplayConflict, Tree
 from keepfast.wire import (
@@ -128,6 +128,9 @@ class Member:
         self.ensemble = facts.ensemble
         self.effects: list[Effect] = []
         self.dirty_links: set[Link] = set()
+        if options.is_reconfig_enabled:
+            # A file that a change of the membership left behind must not bring the old one back.
+            membership = newest_membership(membership, facts.tree)
         self.quorums = Quorums(membership)
         replica.reconfiguration = Reconfiguration(self)
         self.election = Election(self.server_id, membership, options.election)
@@ -292,7 +295,7 @@ class Member:
             self._has_epochs = True
         else:
             invariant(tree is not None, "every other order gives a tree")
-            self._hold(tree)
+            self.hold(tree)
         if isinstance(order, InstallTree):
             self.accepted_epoch = max(self.accepted_epoch, order.promised)
             if not self._has_epochs:
@@ -553,10 +556,6 @@ class Member:
             current = self.quorums.current
             self.tree.put_config(current.text(), current.version)
 
-    def hold(self, tree: Tree) -> None:
-        """The tree was cut back or replaced."""
-        self._hold(tree)
-
     def caught_up(self) -> None:
         """A server without a voice, because its data were not whole, is up to date."""
         self.standing = Standing.WHOLE
@@ -572,7 +571,8 @@ class Member:
         self.fences += 1
         self._fence(reason)
 
-    def _hold(self, tree: Tree | None) -> None:
+    def hold(self, tree: Tree | None) -> None:
+        """The tree was cut back or replaced."""
         self.tree = tree
         if tree is not None:
             self._appended = self._durable = tree.last_zxid

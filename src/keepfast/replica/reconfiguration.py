@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keepfast.quorum import Membership, Quorums
-from keepfast.wire import ErrorCode, KeeperError, Zxid
+from keepfast.quorum import Membership, Quorums, parse_membership
+from keepfast.tree import CONFIG, Tree
+from keepfast.wire import ErrorCode, KeeperError, MalformedRecord, Zxid
 
 if TYPE_CHECKING:
     from keepfast.replica.member import Member
+
+
+def newest_membership(configured: Membership, tree: Tree | None) -> Membership:
+    """What a server starts with: its file's word, or a change that was agreed on since."""
+    node = None if tree is None else tree.find(CONFIG)
+    if node is None or not node.data:
+        return configured
+    try:
+        agreed = parse_membership(node.data)
+    except MalformedRecord:
+        return configured  # what a server of another kind wrote there
+    return agreed if agreed.version > configured.version else configured
 
 
 class Reconfiguration:
