@@ -262,6 +262,7 @@ def test_layers_of_the_contract__are_those_of_the_style_guide() -> None:
     assert bare == [
         "__main__",
         "cli|testing",
+        "lab",
         "server|sim|pipeline|shell",
         "replica|storage",
         "tree|quorum|client",

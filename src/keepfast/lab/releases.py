@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from keepfast.pipeline.java import JavaNotFound, find_java
+from keepfast.pipeline import JavaNotFound, find_java
 from keepfast.wire import KeepfastError
 
 KEEPFAST: Final = "keepfast"

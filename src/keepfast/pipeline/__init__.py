@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from keepfast.pipeline.history import EnsembleHistory, HistoryBroken, HistoryGone
+    from keepfast.pipeline.java import JavaNotFound, find_java
     from keepfast.pipeline.jobs import tasks_of
     from keepfast.pipeline.layout import EnsembleFiles, PlaceError, ServerFiles, discover
     from keepfast.pipeline.outputs import check_out, write_documents, write_tables
@@ -75,6 +76,7 @@ _EXPORTS = {
     "FollowOptions": "feed",
     "HistoryBroken": "history",
     "HistoryGone": "history",
+    "JavaNotFound": "java",
     "JobFailed": "session",
     "Moment": "state",
     "PlaceError": "layout",
@@ -97,6 +99,7 @@ _EXPORTS = {
     "discover": "layout",
     "ensemble_state": "state",
     "exit_code_of": "auditing",
+    "find_java": "java",
     "follow_history": "feed",
     "history_frame": "feed",
     "one_ensemble": "state",
@@ -130,6 +133,7 @@ __all__ = [
     "FollowOptions",
     "HistoryBroken",
     "HistoryGone",
+    "JavaNotFound",
     "JobFailed",
     "Moment",
     "PlaceError",
@@ -152,6 +156,7 @@ __all__ = [
     "discover",
     "ensemble_state",
     "exit_code_of",
+    "find_java",
     "follow_history",
     "history_frame",
     "one_ensemble",
@@ -159,8 +164,8 @@ __all__ = [
     "restore_state",
     "server_state",
     "spark_session",
-    "tasks_of",
     "state_at",
+    "tasks_of",
     "transactions",
     "undelete_subtree",
     "write_documents",

@@ -183,8 +183,13 @@ class MemberDriver:
             return
         self._server.tell_time()
         deadline = self.member.deadline_ms
-        action()
-        self._server.flush()
+        try:
+            action()
+            self._server.flush()
+        except Exception as error:  # the outermost loop of what peers can reach
+            # A member that stopped half-way through a step must not go on to vote or to lead.
+            self._server.disk_failed(StorageError(f"a bug in keepfast: {error!r}"))
+            raise
         if self.member.deadline_ms != deadline and self._timer is not None:
             self._arm()
 

@@ -7,6 +7,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from keepfast.server.ensemble_report import tree_of
 from keepfast.storage import SnapshotEntry, SnapshotWriter
 from keepfast.wire import StorageError
 
@@ -34,7 +35,9 @@ class SnapshotTaker:
     def count(self, records: int) -> None:
         """Note records that were stored; starts a snapshot when it is due."""
         self._records += records
-        if self._records >= self._due and self._task is None:
+        # Before it serves, a member's tree is being made: it may not be the state of any zxid.
+        is_ready = self._task is None and self._server.is_serving
+        if self._records >= self._due and is_ready:
             self._records = 0
             self._due = self._draw()
             self.begin()
@@ -55,7 +58,11 @@ class SnapshotTaker:
     async def _take(self) -> SnapshotEntry | None:
         server = self._server
         started = time.monotonic()
-        tree, syncer = server.replica.tree, server.syncer
+        # Not the replica's: before it serves, that is the tree of an earlier role, or none.
+        tree, syncer = tree_of(server), server.syncer
+        if tree is None:
+            self._task = None
+            return None
         store, retain = syncer.store, server.options.retain_snapshots
         try:
             writer = store.begin_snapshot(tree.freeze())

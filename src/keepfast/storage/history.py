@@ -15,7 +15,15 @@ from keepfast.storage.layout import DataDirectory
 from keepfast.storage.log_file import LogReader
 from keepfast.storage.manifest import Manifest, SegmentEntry
 from keepfast.storage.recovery_listed import known_joins
-from keepfast.wire import CorruptLog, Zxid, follows_in_epoch, format_zxid
+from keepfast.wire import (
+    CorruptLog,
+    Zxid,
+    counter_of,
+    epoch_of,
+    follows_in_epoch,
+    format_zxid,
+    invariant,
+)
 
 
 class LogRecord(NamedTuple):
@@ -23,6 +31,18 @@ class LogRecord(NamedTuple):
 
     zxid: Zxid
     entry: bytes
+
+
+# Below every zxid.
+NOTHING = Zxid(-1)
+
+
+def check_opens_epoch(zxid: Zxid, head: Zxid) -> None:
+    """Refuse a record that is not the next of its epoch, unless it opens a later one (R1)."""
+    invariant(
+        head >= 0 and epoch_of(zxid) > epoch_of(head) and counter_of(zxid) == 1,
+        f"{format_zxid(zxid)} does not follow {format_zxid(head)}",
+    )
 
 
 @dataclass(slots=True)
@@ -34,7 +54,7 @@ class Doubts:
     """
 
     # Nothing behind this zxid or an earlier one can be served from the log.
-    unreadable: Zxid = Zxid(-1)
+    unreadable: Zxid = field(default=NOTHING)
     snapshots: set[str] = field(default_factory=set)
 
 
@@ -47,6 +67,8 @@ class History:
     manifest: Manifest
     head: Zxid
     doubts: Doubts = field(default_factory=Doubts)
+    # Where the records of the open segment end; its file is longer. 0: not known.
+    open_end: int = 0
 
     def ranges(self, segment: SegmentEntry) -> list[tuple[Zxid, Zxid]]:
         """First and last zxid of each epoch's records in a segment."""
@@ -80,13 +102,19 @@ class History:
         return zxid == self.head or (zxid > self.doubts.unreadable and self._in_log(zxid))
 
     def bytes_behind(self, zxid: Zxid) -> int:
-        """About how many bytes of log are behind `zxid`: whole segments."""
+        """About how many bytes of log are behind `zxid`, as if all records were of one size."""
         size = 0
         for segment in self.manifest.segments:
-            if segment.seal is None:
-                size += self._size_of(self.directory.in_logs(segment.name))
-            elif segment.seal.last > zxid:
-                size += segment.seal.end
+            first, last = segment.first, self.head
+            end = self.open_end
+            if segment.seal is not None:
+                last, end = segment.seal.last, segment.seal.end
+            elif not end:
+                end = self._size_of(self.directory.in_logs(segment.name))
+            if first <= zxid < last and epoch_of(first) == epoch_of(last):
+                end = end * (last - zxid) // (last - first + 1)
+            if zxid < last:
+                size += end
         return size
 
     def tree_bytes(self) -> int:

@@ -22,7 +22,7 @@ from typing import TypeVar
 from keepfast.storage.disk import Disk, directory_of, make_directory_durably
 from keepfast.storage.disk_guard import DiskGuard
 from keepfast.storage.epochs import Epochs, write_epoch_files
-from keepfast.storage.history import Doubts, History, LogRecord
+from keepfast.storage.history import Doubts, History, LogRecord, check_opens_epoch
 from keepfast.storage.layout import (
     LOCK_NAME,
     DataDirectory,
@@ -65,7 +65,6 @@ from keepfast.wire import (
     StorageError,
     Zxid,
     counter_of,
-    epoch_of,
     format_zxid,
     invariant,
 )
@@ -202,18 +201,10 @@ class Store(DiskGuard):
             raise self._failure or DiskFull("no space left for records", self.directory.logs)
         self.append_all(((zxid, entry, digest),))
 
-    def _check_follows(self, zxid: Zxid, head: Zxid) -> None:
-        """Refuse a record that is not the next of its epoch, unless it opens a later one (R1)."""
-        invariant(
-            head >= 0 and epoch_of(zxid) > epoch_of(head) and counter_of(zxid) == 1,
-            f"{format_zxid(zxid)} does not follow {format_zxid(head)}",
-        )
-
     def append_all(self, records: Iterable[tuple[Zxid, bytes, int | None]]) -> None:
-        """Take records as `append` does, each with its digest, and into the reserve of the disk.
+        """Take records as `append` does, each with its digest, and into the disk's reserve.
 
-        They were proposed before the disk was full, here or by a leader: what happens to them is
-        not for the disk to decide. Where even the reserve is used up, they wait in `sync`.
+        They were proposed already, here or by a leader; `sync` keeps what finds no space.
         """
         if self._failure is not None:
             raise self._failure
@@ -221,7 +212,7 @@ class Store(DiskGuard):
         for record in records:
             zxid, entry, digest = record
             if zxid != head + 1 or not counter_of(zxid):
-                self._check_follows(zxid, head)
+                check_opens_epoch(zxid, head)
             # Framed here and not in sync(): this thread has time while the other waits.
             pending.append((zxid, frame(entry), digest))
             head = zxid
@@ -349,7 +340,8 @@ class Store(DiskGuard):
     @property
     def history(self) -> History:
         """The durable records, for catch-up."""
-        return History(self._disk, self.directory, self._manifest, self.durable, self._doubts)
+        end = 0 if self._writer is None else self._writer.position
+        return History(self._disk, self.directory, self._manifest, self.durable, self._doubts, end)
 
     def records_behind(self, zxid: Zxid) -> Iterator[LogRecord] | None:
         """The records that directly follow `zxid`, to the end; None if the log cannot prove them.

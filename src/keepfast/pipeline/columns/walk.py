@@ -39,7 +39,7 @@ def follow(starts: Ints, end: int, chain: Chain) -> tuple[Ints, int]:
     if len(starts) < _LEAST_WALKERS:
         return _follow_one_by_one(int(starts[0]), end, chain)
     found, arrived, broken = _run_walkers(starts, end, chain.step)
-    if True:
+    if not broken.any() and np.array_equal(arrived[:-1], starts[1:]):
         return (np.concatenate(found) if found else starts[:0]), int(arrived[-1])
     return _join(starts, end, chain, (found, arrived, broken))
 
