@@ -139,16 +139,15 @@ class Member:
         self.history = facts.history
         self.new_ensemble = new_ensemble
         self._has_epochs = facts.current_epoch is not None
-        # The last record that the disk was given, and the last that it has.
-        self._appended = self._durable = facts.head
-        self._orders = 0
+        # The last record that the disk was given, and the last that it has; its open orders.
+        self._appended, self._durable, self._orders = facts.head, facts.head, 0
         # What was proposed and not applied when the last term ended.
         self._left_over: Sequence[LogEntry | bytes] = ()
         self._looking_since_ms = 0
         # Whom to vote for next, instead of for itself.
         self._successor: ServerId | None = None
-        # Not before this time; see `_leave_if_unfit`.
-        self._look_at_ms = 0
+        # See `_leave_if_unfit`: when to look at the earliest, and whether another one is to lead.
+        self._look_at_ms, self._is_replaced = 0, False
         # Records in `replica.appends` that were sent to the learners.
         self._broadcast = 0
         self._desk = LearnerDesk(self)
@@ -214,7 +213,9 @@ class Member:
     def _leave_if_unfit(self, leader: Leader) -> None:
         """Let another server lead where this one cannot write."""
         proposer, replica = self.replica.proposer, self.replica
-        if proposer is not None and proposer.is_exhausted:
+        if self._is_replaced:
+            self._leave("another server leads the new membership")
+        elif proposer is not None and proposer.is_exhausted:
             self._leave("the counter of this epoch is used up")
         elif proposer is not None and not replica.is_writable:
             others = set(leader.current_servers()) - {self.server_id}
@@ -416,6 +417,7 @@ class Member:
         self.role = Role.LEADING
         self._broadcast = 0
         self._desk = LearnerDesk(self)
+        self._is_replaced = False
         own = OwnHistory(
             self.server_id,
             self.accepted_epoch,
@@ -467,10 +469,10 @@ class Member:
         self.effects.append(note("peer-broke-protocol", link=link.number, reason=reason))
         if self.following is not None and link is self.following.link:
             self._leave(reason)
-            return
-        self.hang_up(link, reason)
-        if self.leader is not None:
-            self.leader.on_lost(link)
+        else:
+            self.hang_up(link, reason)
+            if self.leader is not None:
+                self.leader.on_lost(link)
 
     def _guarded(self, action: Callable[[Following], None]) -> None:
         following = self.following
@@ -525,8 +527,8 @@ class Member:
     def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
         """The membership was changed."""
         self.adopt(membership)
-        if leader != self.server_id:
-            self._leave(f"server {leader} leads the new membership")
+        # Not at once: what tells the others of the change is still on its way to them.
+        self._is_replaced = leader != self.server_id
 
     def on_leading_failed(self, reason: str) -> None:
         """The term is over."""
