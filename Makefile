@@ -18,7 +18,7 @@ WORKERS ?= auto
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab demo check format test kazoo differential kill-campaign sim sim-storage sim-bugs bench lock clean audit-campaign
+.PHONY: help setup lab demo check format test kazoo differential kill-campaign chaos sim sim-storage sim-bugs bench lock clean audit-campaign
 
 help: ## list the targets
 	@echo 'Keepfast. Targets:'
@@ -78,6 +78,9 @@ kazoo: setup ## kazoo's own test suite on one server of ours; takes minutes, so 
 
 differential: setup ## 200,000 random operations on Apache 3.9.5 and on us, every answer compared; takes minutes (ARGS)
 	$(BIN)/python -m tests.differential.campaign $(ARGS)
+
+chaos: setup ## real processes under load: every workload under every fault, checked; takes minutes (ARGS='--rounds 5 --size 5')
+	$(BIN)/python -m tests.chaos.campaign $(ARGS)
 
 kill-campaign: setup ## kill -9 a server under load 200 times; nothing acknowledged may be lost (ARGS)
 	$(BIN)/python -m tests.kill.campaign $(ARGS)

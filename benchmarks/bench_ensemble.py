@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_ensemble                      loads, failover and catch-up
     python -m benchmarks.bench_ensemble --only loads
-    python -m benchmarks.bench_ensemble --only catch-up --missing 100000
+    python -m benchmarks.bench_ensemble --only catch-up --missing 1000000
 
 Both ensembles run at the same time and are used in turn; figures are medians of three alternating
 runs behind a warm-up, catch-up is measured once. Load comes from `zkload` (benchmarks/zkload.c).
@@ -141,17 +141,20 @@ class Bench:
         light = ["-c", "2", "-d", "1", "-o", "mix", "-r", "50"]
         quiet = read_result(self._command(own, light, "3"))["p99_us"]
         ensemble.kill(follower)
-        goal = words.last_zxid(ensemble.ports[leader]) + missing
-        while words.last_zxid(ensemble.ports[leader]) < goal:
-            self.load(own, ["-d", "32", "-o", operation], "1")
+        port = ensemble.ports[leader]
+        count = _znode_count if is_wiped else words.last_zxid
+        goal, runs = count(port) + missing, 0
+        while count(port) < goal:
+            runs += 1
+            self.load(own, ["-d", "32", "-o", operation, "-x", str(runs)], "2")
         if is_wiped:
             ensemble.wipe(follower)
-        goal = words.last_zxid(ensemble.ports[leader])
+        goal = words.last_zxid(port)
         started = time.perf_counter()
         ensemble.start(follower)
         load = self.start_load(own, light, "3")
-        port = ensemble.ports[follower]
-        words.wait_until(_reached(port, goal), "the follower is up to date", timeout=_TIMEOUT)
+        is_there = _reached(ensemble.ports[follower], goal)
+        words.wait_until(is_there, "the follower is up to date", timeout=_TIMEOUT)
         seconds = time.perf_counter() - started
         output = load.communicate()[0]
         return seconds, quiet, parsed(output)["p99_us"]
@@ -166,6 +169,10 @@ class Bench:
             columns += ["Apache leader's p99 ms", "Keepfast leader's p99 ms"]
             row += [p99[1], p99[0]]
         print_table(title, columns, [row])
+
+
+def _znode_count(port: int) -> int:
+    return int(words.monitor(port)["znode_count"])
 
 
 def _reached(port: int, zxid: int) -> Callable[[], bool]:
@@ -183,7 +190,7 @@ def main() -> None:
     parts = ("loads", "failover", "catch-up")
     parser.add_argument("--only", choices=parts, help="measure this alone")
     parser.add_argument("--seconds", default="3", help="of one run of a load")
-    parser.add_argument("--missing", type=int, default=1_000_000, help="txns, then znodes")
+    parser.add_argument("--missing", type=int, default=100_000, help="txns, then znodes")
     parser.add_argument("--tick", type=int, default=2000, help="tickTime in ms")
     wanted = parser.parse_args()
     with scratch() as place:

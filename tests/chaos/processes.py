@@ -20,7 +20,7 @@ from tests.apache.words import NotReadyError, wait_until
 from tests.chaos.clocks import make_clocks
 
 HOST = "127.0.0.1"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 TICK_MS = 200
 SMALL_DISK = "48m"
 # Small, so that snapshots and new log segments come often.
@@ -97,7 +97,10 @@ class RealEnsemble:
         write_configurations(
             self.layout, lambda me, other: routes[me, other], {**SETTINGS, **(settings or {})}
         )
-        self.servers = {id: ServerProcess(self.layout, id) for id in self.layout.ports}
+        # Also if this process is killed nothing stays behind.
+        self.servers = {
+            id: ServerProcess(self.layout, id, dies_with_us=True) for id in self.layout.ports
+        }
         for id, server in self.servers.items():
             # Not on a disk that may be full.
             server.log_path = root / f"server-{id}.log"

@@ -1,4 +1,4 @@
-"""Servers without whole data, as real processes: they heal, or say why they cannot."""
+"""A majority without its data, as real processes: nobody serves until the loss is accepted."""
 
 from __future__ import annotations
 
@@ -31,41 +31,6 @@ def write(ensemble: RealEnsemble, count: int, prefix: str = "a") -> None:
     with ensemble.client() as client:
         for number in range(count):
             client.create(f"/{prefix}{number}", b"x")
-
-
-def identities(ensemble: RealEnsemble) -> set[str]:
-    """What the servers say they belong to; "" where one does not know yet."""
-    return {ensemble.ask(id).facts.get("ensemble", "") for id in ensemble.servers}
-
-
-def test_new_ensemble__waits_for_every_voter_and_says_so(ensemble: RealEnsemble) -> None:
-    for id in (1, 2):
-        ensemble.servers[id].start()
-    for id, other in ((1, 2), (2, 1)):
-        wait_until(
-            lambda id=id: "waits for server 3 to be sure" in ensemble.ask(id).problem,  # type: ignore[misc]
-            f"server {id} has heard {other} and waits for 3",
-        )
-    assert not ensemble.ask(1).is_serving
-    ensemble.start([3])
-    verdict = ensemble.wait_well()
-    assert {one.standing for one in verdict.servers} == {"whole"}
-    wait_until(lambda: identities(ensemble) - {""} != set(), "the ensemble gets an identity")
-
-
-def test_wiped_and_damaged_minorities__heal_by_themselves(ensemble: RealEnsemble) -> None:
-    ensemble.start()
-    write(ensemble, 30)
-    ensemble.servers[1].kill()
-    ensemble.wipe(1)
-    ensemble.start([1])
-    status = ensemble.ask(1)
-    assert (status.facts["catch_up"], status.standing) == ("snap", "whole")
-    ensemble.servers[2].kill()
-    flip(ensemble.files(2, "log")[-1], 200)
-    ensemble.start([2])
-    ensemble.wait_well()
-    assert "damaged" in ensemble.ask(2).facts["catch_up_reason"]
 
 
 def test_lost_majority__nobody_serves_until_the_loss_is_accepted(ensemble: RealEnsemble) -> None:
@@ -135,36 +100,3 @@ def test_everything_lost_but_a_damaged_prefix__rescue_keeps_it(ensemble: RealEns
     assert found[0]
     assert not found[-1]
     assert found == sorted(found, reverse=True)
-
-
-def test_directory_of_another_ensemble__is_refused(tmp_path: Path) -> None:
-    with RealEnsemble(tmp_path / "one") as one, RealEnsemble(tmp_path / "two") as two:
-        for ensemble in (one, two):
-            ensemble.start()
-            write(ensemble, 3)
-            wait_until(
-                lambda found=ensemble: identities(found) - {""} != set(),  # type: ignore[misc]
-                "the ensemble gets an identity",
-            )
-            # Learners are told in the next term.
-            for server in ensemble.servers.values():
-                server.stop()
-            ensemble.start()
-            wait_until(
-                lambda found=ensemble: len(identities(found)) == 1,  # type: ignore[misc]
-                "all know it",
-            )
-        victim = next(id for id in (1, 2, 3) if id != two.leader())
-        one.servers[victim].kill()
-        two.servers[victim].kill()
-        two.wipe(victim)
-        one.data(victim).rename(two.data(victim))
-        two.servers[victim].start()
-        wait_until(
-            lambda: (
-                "the leader is of ensemble" in two.log_text(victim)
-                or "its data belong to ensemble" in two.log_text(two.wait_leader())
-            ),
-            "it is refused",
-        )
-        assert not two.ask(victim).is_serving

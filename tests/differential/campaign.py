@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,8 @@ _CREATES = (Op.CREATE, Op.CREATE2, Op.CREATE_CONTAINER, Op.CREATE_TTL)
 CONFIGURATION = {"tickTime": "100", "minSessionTimeout": "200", "maxSessionTimeout": "600000"}
 _DIGEST_INTERVAL = 128
 _HISTORY = 12
+# A busy machine starts a Java server slowly.
+_START_SECONDS = 240
 
 
 @dataclass(slots=True)
@@ -239,7 +241,9 @@ def both(
     quick = {"zookeeper.forceSync": "no", **(properties or {})}
     apache = ApacheServer(place / "theirs", properties=quick, configuration=CONFIGURATION)
     ours = KeepfastServer(place / "ours", properties=properties, configuration=CONFIGURATION)
-    with apache, ours:
+    with ExitStack() as stack:
+        for server in (apache, ours):
+            stack.enter_context(server.start(timeout=_START_SECONDS))
         yield apache, ours
 
 

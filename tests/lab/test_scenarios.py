@@ -16,6 +16,10 @@ ON_APACHE = {
     "unsynced-snapshot": Ending.DIVERGED,
     "trunc-misses-record": Ending.DIVERGED,
     "diff-over-gap": Ending.DIVERGED,
+    "snap-replays-stale-log": Ending.DIVERGED,
+    "trunc-keeps-snapshot": Ending.DIVERGED,
+    "hole-at-start": Ending.DIVERGED,
+    "digest-stops-nothing": Ending.DIVERGED,
     "wiped-majority": Ending.LOST,
     "zeroed-record": Ending.LOST,
 }
@@ -49,7 +53,16 @@ def test_on_apache__ends_as_the_report_says(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["trunc-misses-record", "snap-keeps-stale-log", "diff-over-gap"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trunc-misses-record",
+        "snap-keeps-stale-log",
+        "diff-over-gap",
+        "hole-at-start",
+        "digest-stops-nothing",
+    ],
+)
 def test_on_keepfast__ends_equal(tmp_path: Path, name: str) -> None:
     outcome = play(SCENARIOS[name], find_release("keepfast"), tmp_path, Silent())
     assert outcome.ending is ON_KEEPFAST[name], outcome

@@ -26,7 +26,8 @@ from keepfast.pipeline.findings import EnsembleResult, Finding, FindingSeverity,
 from keepfast.pipeline.session import SessionOptions, spark_session
 from keepfast.wire import format_zxid
 from tests.pipeline.ensembles import healthy
-from tests.pipeline.planting import PLANTERS, Planted, damaged
+from tests.pipeline.planted import Planted
+from tests.pipeline.planting import PLANTERS, damaged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,93 +7,28 @@ where the life that it was given does not allow its damage; then another life is
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
-from keepfast.pipeline.findings import EnsembleResult, Finding, FindingSeverity
-from keepfast.tree import CONTAINER_OWNER, Node, encode_node, persisted, with_owner
 from keepfast.wire import TxnDigest, decode_entry, encode_entry, make_zxid
-from tests.pipeline.ensembles import Life, LogFile, Member, SnapshotFile, packed
-
-_CVERSION, _MZXID, _PZXID = 36, 8, 52
-
-
-@dataclass(frozen=True, slots=True)
-class Planted:
-    """What was done, to whom, and how it may be told."""
-
-    check: str  # the check that this is meant for
-    server: str
-    checks: frozenset[str]  # the checks one of which must name the server above a note
-    kind: str = ""  # the kind that must be named, where only one is right
-    zxid: int | None = None  # the first divergent zxid, where only one is right
-
-    def found_in(self, result: EnsembleResult) -> list[Finding]:
-        """The findings that tell this damage."""
-        return [
-            finding
-            for finding in result.findings
-            if finding.severity is not FindingSeverity.NOTE
-            and finding.server == self.server
-            and finding.check in self.checks
-            and (not self.kind or finding.kind == self.kind)
-            and (self.zxid is None or finding.first_zxid == self.zxid)
-        ]
-
-
-Planter = Callable[[Life], Planted | None]
-
-
-def _planted(
-    check: str, member: Member, also: str = "", kind: str = "", zxid: int | None = None
-) -> Planted:
-    return Planted(check, member.name, frozenset([check, *also.split()]), kind, zxid)
-
-
-# -- choosing --------------------------------------------------------------------------------------
-
-
-def _others_holding(life: Life, member: Member, zxid: int) -> int:
-    return sum(
-        any(z == zxid for log in other.logs for z, _ in log.entries)
-        for other in life.members
-        if other is not member
-    )
-
-
-def _records(life: Life, *, is_inner: bool = False) -> list[tuple[Member, LogFile, int]]:
-    """Agreed records behind the newest snapshot of a server that two others hold as well."""
-    known = dict(life.history)
-    found = []
-    for member in life.members:
-        in_force = member.in_force()
-        for position, (log, index) in enumerate(in_force):
-            zxid, raw = log.entries[index]
-            if known.get(zxid) != raw or _others_holding(life, member, zxid) < life.quorum:
-                continue
-            if is_inner and not 0 < position < len(in_force) - 1:
-                continue
-            if member.snapshots and member.snapshots[member.base].fuzzy_until >= zxid:
-                continue
-            found.append((member, log, index))
-    return found
-
-
-def _pick(life: Life, *, is_inner: bool = False) -> tuple[Member, LogFile, int] | None:
-    found = _records(life, is_inner=is_inner)
-    return life.random.choice(found) if found else None
-
-
-def _with_base(life: Life) -> Member | None:
-    found = [m for m in life.members if m.base > 0]
-    return life.random.choice(found) if found else None
-
-
-def _whole(life: Life) -> list[Member]:
-    """Servers that are up and have everything."""
-    return [m for m in life.up if m.position == life.zxid and not m.extra]
-
+from tests.pipeline.ensembles import Life, Member
+from tests.pipeline.planted import (
+    Planted,
+    Planter,
+    pick,
+    planted_by,
+    records_of,
+    whole_servers,
+)
+from tests.pipeline.planting_snapshots import (
+    altered_snapshot,
+    bad_form,
+    damaged_snapshot,
+    lost_znode,
+    no_base,
+    orphan,
+    other_membership,
+    purge_trap,
+)
 
 # -- A1 --------------------------------------------------------------------------------------------
 
@@ -123,7 +58,7 @@ def damaged_record(life: Life) -> Planted | None:
             )
         case "zeros":
             log.patches.append((offset, bytes(13 + size)))
-    return _planted("A1", member)
+    return planted_by("A1", member)
 
 
 def damaged_header(life: Life) -> Planted | None:
@@ -131,7 +66,7 @@ def damaged_header(life: Life) -> Planted | None:
     members = [m for m in life.members if m.logs]
     member = life.random.choice(members)
     life.random.choice(member.logs).patches.append((0, b"ZKLX"))
-    return _planted("A1", member)
+    return planted_by("A1", member)
 
 
 # -- A2 --------------------------------------------------------------------------------------------
@@ -139,14 +74,14 @@ def damaged_header(life: Life) -> Planted | None:
 
 def removed_records(life: Life) -> Planted | None:
     """A hole in a log."""
-    picked = _pick(life, is_inner=True)
+    picked = pick(life, is_inner=True)
     if picked is None:
         return None
     member, log, index = picked
     del log.entries[index]
     if not log.entries:
         member.logs.remove(log)
-    return _planted("A2", member, "A3 A14")
+    return planted_by("A2", member, "A3 A14")
 
 
 def misnamed_log(life: Life) -> Planted | None:
@@ -159,12 +94,12 @@ def misnamed_log(life: Life) -> Planted | None:
     if name in names or name & 0xFFFFFFFF == 0:
         return None
     log.name = name
-    return _planted("A2", member)
+    return planted_by("A2", member)
 
 
 def swapped_records(life: Life) -> Planted | None:
     """Two records in the wrong order."""
-    picked = _pick(life)
+    picked = pick(life)
     if picked is None:
         return None
     member, log, index = picked
@@ -173,18 +108,18 @@ def swapped_records(life: Life) -> Planted | None:
     if index == 0:
         log.name = log.zxid
     log.entries[index], log.entries[index + 1] = log.entries[index + 1], log.entries[index]
-    return _planted("A2", member)
+    return planted_by("A2", member)
 
 
 def second_record(life: Life) -> Planted | None:
     """Another record under a zxid that is there already."""
-    picked = _pick(life)
+    picked = pick(life)
     if picked is None:
         return None
     member, log, index = picked
     zxid = log.entries[index][0]
     log.entries.insert(index + 1, (zxid, life.stray_entry(zxid, Random(life.seed))))
-    return _planted("A2", member)
+    return planted_by("A2", member)
 
 
 # -- A3 --------------------------------------------------------------------------------------------
@@ -192,7 +127,7 @@ def second_record(life: Life) -> Planted | None:
 
 def _alone(life: Life, *, is_new_epoch: bool) -> tuple[Member, int] | None:
     """A server logs a write alone and dies; the others go on in a new epoch, without a write."""
-    whole = _whole(life)
+    whole = whole_servers(life)
     if len(whole) <= life.quorum or not life.history:
         return None
     life.leader = member = life.random.choice(whole)
@@ -227,7 +162,7 @@ def stale_after_snap(life: Life) -> Planted | None:
     member, zxid = found
     life.install(member)
     _rejoin(life, member)
-    return _planted("A3", member, kind="stale-record-after-snap", zxid=zxid)
+    return planted_by("A3", member, kind="stale-record-after-snap", zxid=zxid)
 
 
 def stale_after_trunc(life: Life) -> Planted | None:
@@ -238,12 +173,12 @@ def stale_after_trunc(life: Life) -> Planted | None:
     member, zxid = found
     member.logs[-1].is_padded = False
     _rejoin(life, member)
-    return _planted("A3", member, kind="stale-record-after-trunc", zxid=zxid)
+    return planted_by("A3", member, kind="stale-record-after-trunc", zxid=zxid)
 
 
 def stale_served(life: Life) -> Planted | None:
     """A leader with a latent record and a hole under a snapshot sends both to another server."""
-    whole = _whole(life)
+    whole = whole_servers(life)
     if len(life.members) < 5 or len(whole) <= life.quorum + 1 or life.version == "3.4":
         return None
     victim = life.random.choice([m for m in whole if m is not life.leader])
@@ -264,12 +199,12 @@ def stale_served(life: Life) -> Planted | None:
     for item in [stale, *behind]:
         victim.append(*item, life.now)
     _rejoin(life, victim)
-    return _planted("A3", victim, "A2", kind="stale-record-served-as-committed", zxid=zxid)
+    return planted_by("A3", victim, "A2", kind="stale-record-served-as-committed", zxid=zxid)
 
 
 def different_record(life: Life) -> Planted | None:
     """Another record under an agreed zxid, with a good checksum."""
-    picked = _pick(life)
+    picked = pick(life)
     if picked is None:
         return None
     member, log, index = picked
@@ -277,198 +212,7 @@ def different_record(life: Life) -> Planted | None:
     if sum(z == zxid for z, _ in log.entries) > 1:
         return None
     log.entries[index] = (zxid, life.stray_entry(zxid, Random(life.seed)))
-    return _planted("A3", member, kind="different-records")
-
-
-# -- A4, A8 ----------------------------------------------------------------------------------------
-
-
-def _spoil(life: Life, member: Member, snapshot: SnapshotFile) -> None:
-    """Make a file of a snapshot that cannot be read."""
-    del member.snapshots[snapshot.zxid]
-    content = packed(snapshot.content, member.packing)
-    match life.random.choice(("cut", "cut", "empty", "flip", "more")):
-        case "cut":
-            # Not in the last part: cut right behind a seal it is a whole file of an older format.
-            content = content[: life.random.randrange(1, len(content) * 3 // 4)]
-        case "empty":
-            content = b""
-        case "flip":
-            at = life.random.randrange(24, len(content) - 8)
-            content = content[:at] + bytes([content[at] ^ 0x21]) + content[at + 1 :]
-        case "more":
-            content += b"more"
-    member.raw[f"snapshot.{snapshot.zxid:x}{member.packing}"] = content
-
-
-def damaged_snapshot(life: Life) -> Planted | None:
-    """A snapshot that cannot be read in full."""
-    members = [m for m in life.members if m.snapshots]
-    if not members:
-        return None
-    member = life.random.choice(members)
-    _spoil(life, member, life.random.choice(list(member.snapshots.values())))
-    return _planted("A4", member)
-
-
-def purge_trap(life: Life) -> Planted | None:
-    """The newest three snapshots cannot be read: purge would delete the good one behind them."""
-    members = [m for m in life.members if len(m.snapshots) > 3]
-    if not members:
-        return None
-    member = life.random.choice(members)
-    for zxid in sorted(member.snapshots)[-3:]:
-        _spoil(life, member, member.snapshots[zxid])
-    return _planted("A8", member)
-
-
-def no_base(life: Life) -> Planted | None:
-    """No snapshot can be read, and the first log is gone."""
-    members = [m for m in life.members if m.snapshots and len(m.logs) > 1]
-    if not members:
-        return None
-    member = life.random.choice(members)
-    if member.logs[1].zxid & 0xFFFFFFFF == 1 and member.logs[1].zxid >> 32 <= 1:
-        return None
-    for snapshot in list(member.snapshots.values()):
-        _spoil(life, member, snapshot)
-    del member.logs[0]
-    return _planted("A8", member, "A2")
-
-
-# -- A5, A6, A10, A12, A13 -------------------------------------------------------------------------
-
-
-def _changed(snapshot: SnapshotFile, path: str, record: bytes | None) -> None:
-    """Replace or remove a znode; the seals are computed anew."""
-    snapshot.nodes = [
-        (name, old if name != path else record or b"")
-        for name, old in snapshot.nodes
-        if name != path or record is not None
-    ]
-
-
-def _plain_nodes(life: Life, snapshot: SnapshotFile) -> list[tuple[str, Node]]:
-    """Znodes of the snapshot that are the same in the tree at the end."""
-    found = []
-    for path, record in snapshot.nodes:
-        node = life.tree.find(path)
-        if path == "/" or path.startswith("/zookeeper") or node is None:
-            continue
-        if encode_node(path, node) == record:
-            found.append((path, node))
-    return found
-
-
-def _corroborated(life: Life, member: Member, snapshot: SnapshotFile) -> bool:
-    """Whether two others, or the whole history, can say what the snapshot should hold."""
-    others = [m for m in life.members if m is not member]
-    begins = [m for m in others if m.logs and m.logs[0].zxid == make_zxid(1, 1)]
-    reach = [m for m in others if m.position >= snapshot.fuzzy_until]
-    return bool(begins) and len(reach) >= life.quorum
-
-
-def altered_snapshot(life: Life) -> Planted | None:
-    """A znode in any snapshot gets other data, under a right seal."""
-    choices = [
-        (m, s)
-        for m in life.members
-        for s in m.snapshots.values()
-        if s.zxid > 0 and _corroborated(life, m, s) and len(s.nodes) > 6
-    ]
-    if not choices:
-        return None
-    member, snapshot = life.random.choice(choices)
-    paths = [p for p, _ in snapshot.nodes if p != "/" and not p.startswith("/zookeeper")]
-    if not paths:
-        return None
-    path = life.random.choice(paths)
-    record = dict(snapshot.nodes)[path]
-    size = struct.unpack_from(">i", record, 4 + len(path))[0]
-    start = 4 + len(path.encode()) + 4
-    data = b"altered" + bytes([life.random.randrange(256)])
-    rest = record[start + max(size, 0) :]
-    fresh = record[: start - 4] + struct.pack(">i", len(data)) + data + rest
-    _changed(snapshot, path, fresh)
-    return _planted("A5", member, "A6")
-
-
-def lost_znode(life: Life) -> Planted | None:
-    """A leaf is missing in the snapshot from which a server starts."""
-    member = _with_base(life)
-    if member is None or not _corroborated(life, member, member.snapshots[member.base]):
-        return None
-    snapshot = member.snapshots[member.base]
-    # One that was created while the snapshot was copied comes back by its record.
-    leaves = [
-        path
-        for path, node in _plain_nodes(life, snapshot)
-        if not node.children and persisted(node).czxid <= snapshot.zxid
-    ]
-    if not leaves:
-        return None
-    _changed(snapshot, life.random.choice(leaves), None)
-    return _planted("A6", member, "A5")
-
-
-def orphan(life: Life) -> Planted | None:
-    """An ephemeral znode whose session is gone."""
-    member = _with_base(life)
-    if member is None:
-        return None
-    snapshot = member.snapshots[member.base]
-    stat = with_owner(bytes(60), 0xDEAD0000)
-    zxid = struct.pack(">q", snapshot.zxid)
-    stat = zxid + zxid + stat[16:52] + zxid
-    snapshot.nodes.append(("/orphan", encode_node("/orphan", Node(b"", -1, stat))))
-    return _planted("A10", member)
-
-
-def bad_form(life: Life) -> Planted | None:
-    """A stat that no sequence of txns makes."""
-    member = _with_base(life)
-    if member is None:
-        return None
-    snapshot = member.snapshots[member.base]
-    parents = [(p, n) for p, n in _plain_nodes(life, snapshot) if n.children]
-    if not parents or snapshot.fuzzy_until > snapshot.zxid:
-        return None  # behind a fuzzy one the records that come again put a stat right
-    path, node = life.random.choice(parents)
-    stat = bytearray(node.stat)
-    match life.random.choice(("cversion", "mzxid", "pzxid")):
-        case "cversion":
-            stat[_CVERSION : _CVERSION + 4] = struct.pack(">i", 0)
-        case "mzxid":
-            stat[_MZXID : _MZXID + 8] = struct.pack(">q", 0)
-        case "pzxid":
-            stat[_PZXID : _PZXID + 8] = struct.pack(">q", 0)
-    if with_owner(bytes(stat), CONTAINER_OWNER) == bytes(stat):
-        return None
-    _changed(snapshot, path, encode_node(path, Node(node.data, node.acl, bytes(stat))))
-    return _planted("A12", member)
-
-
-def other_membership(life: Life) -> Planted | None:
-    """One server was told of another ensemble."""
-    member = _with_base(life)
-    if member is None or not life.is_modern:
-        return None
-    others = [m for m in life.members if m is not member and m.snapshots]
-    if len(others) < 2:
-        return None
-    snapshot = member.snapshots[member.base]
-    record = dict(snapshot.nodes).get("/zookeeper/config")
-    node = life.tree.find("/zookeeper/config")
-    if record is None or node is None:
-        return None
-    lines = member.config.splitlines()
-    if life.random.random() < 0.5:
-        del lines[0]
-    else:
-        lines[0] = lines[0].replace("participant", "observer")
-    fresh = Node("\n".join(lines).encode(), node.acl, node.stat)
-    _changed(snapshot, "/zookeeper/config", encode_node("/zookeeper/config", fresh))
-    return _planted("A13", member)
+    return planted_by("A3", member, kind="different-records")
 
 
 # -- A7, A9, A11, A14 ------------------------------------------------------------------------------
@@ -478,7 +222,7 @@ def altered_digest(life: Life) -> Planted | None:
     """One server's record states another digest."""
     found = [
         (m, log, index)
-        for m, log, index in _records(life)
+        for m, log, index in records_of(life)
         if decode_entry(log.entries[index][1]).digest is not None
     ]
     if not found:
@@ -487,7 +231,7 @@ def altered_digest(life: Life) -> Planted | None:
     zxid, raw = log.entries[index]
     entry = decode_entry(raw)
     log.entries[index] = (zxid, encode_entry(entry._replace(digest=TxnDigest(2, 12345))))
-    return _planted("A7", member)
+    return planted_by("A7", member)
 
 
 def wrong_epochs(life: Life) -> Planted | None:
@@ -508,7 +252,7 @@ def wrong_epochs(life: Life) -> Planted | None:
                 member.current = None
         case "text":
             member.current = "seven"
-    return _planted("A9", member)
+    return planted_by("A9", member)
 
 
 def log_older_than_snapshot(life: Life) -> Planted | None:
@@ -519,12 +263,12 @@ def log_older_than_snapshot(life: Life) -> Planted | None:
     member, zxid = found
     life.install(member)
     _rejoin(life, member)
-    return _planted("A11", member, zxid=zxid)
+    return planted_by("A11", member, zxid=zxid)
 
 
 def lost_snapshot(life: Life) -> Planted | None:
     """The snapshot that held what the log does not is gone."""
-    whole = [m for m in _whole(life) if m is not life.leader]
+    whole = [m for m in whole_servers(life) if m is not life.leader]
     if len(life.up) <= life.quorum or not whole:
         return None
     member = life.random.choice(whole)
@@ -541,12 +285,12 @@ def lost_snapshot(life: Life) -> Planted | None:
     begins = member.logs and member.logs[0].zxid == make_zxid(1, 1)
     if not member.snapshots and not begins:
         return None
-    return _planted("A14", member, "A2", kind="lost-snapshot-gap")
+    return planted_by("A14", member, "A2", kind="lost-snapshot-gap")
 
 
 def gap_served(life: Life) -> Planted | None:
     """A leader that was caught up by SNAP sends a DIFF from a log with a hole."""
-    whole = [m for m in _whole(life) if m is not life.leader]
+    whole = [m for m in whole_servers(life) if m is not life.leader]
     if len(life.members) < 5 or len(whole) < 2 or len(life.up) - 2 < life.quorum:
         return None
     source, victim = life.random.sample(whole, 2)
@@ -562,7 +306,7 @@ def gap_served(life: Life) -> Planted | None:
     for item in [one for one in life.history if one[0] > source.base]:
         victim.append(*item, life.now)
     _rejoin(life, victim)
-    return _planted("A14", victim, "A2", kind="gap-served-as-diff")
+    return planted_by("A14", victim, "A2", kind="gap-served-as-diff")
 
 
 def missing_prefix(life: Life) -> Planted | None:

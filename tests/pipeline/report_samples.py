@@ -64,8 +64,8 @@ def _snapshot(
     )
 
 
-def broken() -> AuditResult:
-    """A DIFF over a gap: server 3 lacks 1,500 records and goes on."""
+def _broken_lanes() -> tuple[Lane, ...]:
+    """Four servers that agree, and one with a hole."""
     healthy = [
         Lane(
             server,
@@ -100,8 +100,12 @@ def broken() -> AuditResult:
         3,
         make_zxid(2, 3),
     )
-    lanes = tuple(sorted([*healthy, wrong], key=lambda lane: lane.server))
-    findings = [
+    return tuple(sorted([*healthy, wrong], key=lambda lane: lane.server))
+
+
+def _grave_findings() -> list[Finding]:
+    """The divergence, as two checks see it."""
+    return [
         Finding(
             "A2",
             "gap-served-as-diff",
@@ -136,6 +140,12 @@ def broken() -> AuditResult:
             paths=("/between", "/z2"),
             is_divergence=True,
         ),
+    ]
+
+
+def _mild_findings() -> list[Finding]:
+    """What else is worth saying."""
+    return [
         Finding(
             "A4",
             "snapshot-damaged",
@@ -160,8 +170,12 @@ def broken() -> AuditResult:
             last_zxid=make_zxid(2, 412),
         ),
     ]
+
+
+def _broken_diff() -> TreeDiff:
+    """Two znodes that one server has otherwise."""
     state = ZnodeState("1499", 4, make_zxid(2, 3), make_zxid(2, 1502), 1499)
-    diff = TreeDiff(
+    return TreeDiff(
         make_zxid(3, 2),
         ("0", "1", "2", "3", "4"),
         (
@@ -185,6 +199,10 @@ def broken() -> AuditResult:
         ),
         2,
     )
+
+
+def broken() -> AuditResult:
+    """A DIFF over a gap: server 3 lacks 1,500 records and goes on."""
     coverage = (
         Coverage(
             make_zxid(1, 1),
@@ -208,9 +226,9 @@ def broken() -> AuditResult:
                 Verdict.DIVERGED,
                 tuple("01234"),
                 coverage,
-                sorted_findings(findings),
-                lanes,
-                diff,
+                sorted_findings([*_grave_findings(), *_mild_findings()]),
+                _broken_lanes(),
+                _broken_diff(),
                 make_zxid(3, 2),
                 (),
                 7_540,
@@ -220,9 +238,9 @@ def broken() -> AuditResult:
     )
 
 
-def healthy() -> AuditResult:
-    """Three servers, an election, a rejoin by SNAP, an uncommitted tail: nothing is wrong."""
-    lanes = (
+def _healthy_lanes() -> tuple[Lane, ...]:
+    """An election, a rejoin by SNAP, an uncommitted tail."""
+    return (
         Lane(
             "zk-0",
             make_zxid(1, 1),
@@ -272,6 +290,10 @@ def healthy() -> AuditResult:
             3,
         ),
     )
+
+
+def healthy() -> AuditResult:
+    """Three servers, an election, a rejoin by SNAP, an uncommitted tail: nothing is wrong."""
     coverage = (
         Coverage(
             make_zxid(1, 1),
@@ -307,7 +329,7 @@ def healthy() -> AuditResult:
                 ("zk-0", "zk-1", "zk-2"),
                 coverage,
                 (finding,),
-                lanes,
+                _healthy_lanes(),
                 diff,
                 make_zxid(3, 900),
                 (),
@@ -318,71 +340,58 @@ def healthy() -> AuditResult:
     )
 
 
+_STALE = make_zxid(5, 21)
+
+
+def _fleet_lane(number: int, draw: random.Random) -> Lane:
+    """One of many: a million records in nine logs, and a stale one on two of the servers."""
+    name = f"zk-{number:02d}"
+    start = draw.randrange(1, 400_000)
+    cuts = sorted(draw.sample(range(start + 1, 999_000), 8))
+    runs = [(4, low, high - 1) for low, high in pairwise([start, *cuts, 1_000_000])]
+    spans = _logs(name, *runs, (5, 1, 20), (6, 1, 3))
+    diverges = _STALE if number in (11, 37) else None
+    if diverges is not None:
+        file = f"data/{name}/version-2/log.500000001"
+        spans = (*spans, LaneSpan("stale", diverges, diverges, file, "never committed"))
+    marks = tuple(
+        _snapshot(name, make_zxid(4, cut), ahead=draw.randrange(0, 3000), base=cut == cuts[-1])
+        for cut in cuts[::3]
+    )
+    ends = (make_zxid(4, start), make_zxid(6, 3))
+    return Lane(name, *ends, spans, marks, 6, 6, diverges, number > 44)
+
+
+def _stale(server: str) -> Finding:
+    return Finding(
+        "A3",
+        "stale-record-after-trunc",
+        FindingSeverity.ERROR,
+        "fleet",
+        evidence=f"{server} holds 0x500000015, and epoch 6 was agreed without it",
+        advice=f"Refill {server} from its peers.",
+        server=server,
+        first_zxid=_STALE,
+        last_zxid=_STALE,
+        paths=("/config/leader",),
+        is_divergence=True,
+    )
+
+
 def many_servers(count: int = 50) -> AuditResult:
     """Fifty servers, two of them with a stale record."""
     draw = random.Random(7)
-    lanes, findings = [], []
-    for number in range(count):
-        name = f"zk-{number:02d}"
-        start = draw.randrange(1, 400_000)
-        cuts = sorted(draw.sample(range(start + 1, 999_000), 8))
-        edges = [start, *cuts, 1_000_000]
-        runs = [(4, low, high - 1) for low, high in pairwise(edges)]
-        spans = [*_logs(name, *runs, (5, 1, 20), (6, 1, 3))]
-        diverges = None
-        if number in (11, 37):
-            diverges = make_zxid(5, 21)
-            spans.append(
-                LaneSpan(
-                    "stale",
-                    diverges,
-                    diverges,
-                    f"data/{name}/version-2/log.500000001",
-                    "never committed",
-                )
-            )
-            findings.append(
-                Finding(
-                    "A3",
-                    "stale-record-after-trunc",
-                    FindingSeverity.ERROR,
-                    "fleet",
-                    evidence=f"{name} holds 0x500000015, and epoch 6 was agreed without it",
-                    advice=f"Refill {name} from its peers.",
-                    server=name,
-                    first_zxid=diverges,
-                    last_zxid=diverges,
-                    paths=("/config/leader",),
-                    is_divergence=True,
-                )
-            )
-        marks = tuple(
-            _snapshot(name, make_zxid(4, cut), ahead=draw.randrange(0, 3000), base=cut == cuts[-1])
-            for cut in cuts[::3]
-        )
-        lanes.append(
-            Lane(
-                name,
-                make_zxid(4, start),
-                make_zxid(6, 3),
-                tuple(spans),
-                marks,
-                6,
-                6,
-                diverges,
-                number > 44,
-            )
-        )
-    names = tuple(lane.server for lane in lanes)
+    lanes = tuple(_fleet_lane(number, draw) for number in range(count))
+    findings = [_stale(lane.server) for lane in lanes if lane.diverges_at is not None]
     return AuditResult(
         (
             EnsembleResult(
                 "fleet",
                 Verdict.DIVERGED,
-                names,
+                tuple(lane.server for lane in lanes),
                 (),
                 sorted_findings(findings),
-                tuple(lanes),
+                lanes,
                 None,
                 make_zxid(6, 3),
                 ("nobody holds 0x400000001 to 0x400000200: purged",),

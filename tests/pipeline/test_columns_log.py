@@ -21,7 +21,7 @@ from keepfast.pipeline.columns import (
 )
 from keepfast.pipeline.schemas import TXN_SCHEMA
 from keepfast.storage import Ending, LogReader, ReadFile
-from keepfast.wire import MalformedRecord, OpCode, SetDataTxn
+from keepfast.wire import OPEN_ACL, CreateTxn, DeleteTxn, MalformedRecord, OpCode, SetDataTxn
 from tests.cases import CASES_DIR, case_names
 from tests.pipeline.histories import entry, expected_row, frame, header_row, log_of, random_entries
 
@@ -127,15 +127,65 @@ def damaged(data: bytes, choose: random.Random) -> bytes:
     return bytes(changed)
 
 
-def test_damaged_logs__told_as_storage_tells_them(tell: Any) -> None:
-    choose = random.Random(11)
+@pytest.mark.parametrize("walkers", [24, 2])
+def test_damaged_logs__told_as_storage_tells_them(
+    walkers: int, tell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "_LEAST_WALKERS", walkers)
+    monkeypatch.setattr(frames, "_GUESS_DISTANCE", 400)
+    choose = random.Random(11 + walkers)
     clean = log_of(random_entries(3, 25), padding=1200)
-    for _ in range(120):
+    for _ in range(80):
         data = damaged(clean, choose)
         if choose.random() < 0.3:
             data = damaged(data, choose)
         check_equal(MemoryFile(data))
-    tell("120 damaged logs decoded alike")
+    tell("80 damaged logs decoded alike")
+
+
+def test_bodies_with_changed_bytes__are_read_or_refused_as_wire_does() -> None:
+    """Sound frames around nonsense: the sums are right, so only the decoder stands guard."""
+    choose = random.Random(17)
+    changed = []
+    for raw in random_entries(21, 60) * 12:
+        body = bytearray(raw)
+        for _ in range(choose.choice((1, 1, 2))):
+            place = choose.randrange(28, len(body))
+            body[place] = choose.choice((0, 1, 2, 7, 0x7F, 0x80, 0xED, 0xF0, 0xFF))
+        changed.append(
+            bytes(body if choose.random() < 0.8 else body[: choose.randrange(32, len(raw) + 1)])
+        )
+    check_equal(MemoryFile(log_of(changed)))
+
+
+def test_bytes_that_only_one_check_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An end mark, a boolean that is neither, a character that Java writes in another way."""
+    monkeypatch.setattr(walk, "_LEAST_WALKERS", 2)
+    monkeypatch.setattr(frames, "_GUESS_DISTANCE", 120)
+    create = bytearray(entry(0x100000001, OpCode.CREATE, CreateTxn("/a", b"", OPEN_ACL, True, 1)))
+    create[-5] = 7
+    delete = entry(0x100000002, OpCode.DELETE, DeleteTxn("/xABCD"))
+    refused = [bytes(create), delete.replace(b"ABCD", "\U0001f600".encode())]
+    check_equal(MemoryFile(log_of(refused)))
+    assert all(row["problem"] for row in rows_of(MemoryFile(log_of(refused))))
+    sound = random_entries(5, 12)
+    data = log_of(sound)
+    mark = 15
+    for raw in sound:
+        mark += len(raw) + 13
+        assert data[mark : mark + 1] == b"B"
+        check_equal(MemoryFile(data[:mark] + b"C" + data[mark + 1 :]))
+
+
+def test_sound_records__are_proven_by_one_sum_not_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(_: Frames) -> int:
+        raise AssertionError("the sum of the chunk was not foretold")
+
+    monkeypatch.setattr(frames, "_first_bad", never)
+    for seed in range(5):
+        assert rows_of(MemoryFile(log_of(random_entries(seed, 100), padding=10)))
 
 
 def test_parts_of_a_file__own_each_record_once(monkeypatch: pytest.MonkeyPatch) -> None:

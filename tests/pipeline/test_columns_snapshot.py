@@ -23,7 +23,7 @@ from keepfast.pipeline.columns import (
 from keepfast.pipeline.schemas import ZNODE_SCHEMA
 from keepfast.storage import Compression, RealDisk, SnapshotInfo, load_tree, snapshot_pieces
 from keepfast.storage.compression import packer
-from keepfast.tree import CONFIG, Tree, persisted
+from keepfast.tree import CONFIG, AclTable, Tree, persisted
 from keepfast.wire import (
     ACL,
     OPEN_ACL,
@@ -102,8 +102,8 @@ def test_snapshots_of_apache_servers(name: str) -> None:
         check_equal(path)
 
 
-def large_tree(count: int) -> Tree:
-    tree = Tree()
+def large_tree(count: int, acls: AclTable | None = None) -> Tree:
+    tree = Tree(acls=acls)
     choose = random.Random(3)
     for number in range(count):
         zxid = number + 1
@@ -175,7 +175,10 @@ def test_wanted_columns_only(tmp_path: Path) -> None:
 
 
 def test_two_snapshots_compared__by_content_not_by_size(tmp_path: Path) -> None:
-    left, right = large_tree(40), large_tree(40)
+    # Each server numbers its ACLs itself: the same znodes have other keys on the right.
+    numbered = AclTable()
+    numbered.load(50, OPEN_ACL * 3)
+    left, right = large_tree(40), large_tree(40, numbered)
 
     def change(path: str, data: bytes) -> None:
         header = TxnHeader(SessionId(7), 0, make_zxid(1, 41), 1_790_000_000_000, 5)

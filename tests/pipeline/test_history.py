@@ -211,6 +211,20 @@ def test_records_that_a_server_takes_back__are_passed_over(tmp_path: Path) -> No
     assert zxids(history.read()) == [make_zxid(2, 1)]
 
 
+def test_records_that_are_taken_back_and_replaced_in_the_same_file__the_new_ones_count(
+    tmp_path: Path,
+) -> None:
+    """What waits to be agreed on is gone by then; a vote for it would block the others."""
+    logs = three(tmp_path, 4, 2, 2)
+    history = history_of(tmp_path / "e")
+    assert len(zxids(history.read())) == 2
+    cut = len(LOG_HEADER) + sum(len(frame(encode_entry(created(c)))) for c in (1, 2))
+    logs[0].write_bytes(logs[0].read_bytes()[:cut] + bytes(4096))
+    for log in logs[:2]:  # the third server is down
+        append(log, created(1, epoch=2, total=3))
+    assert zxids(history.read()) == [make_zxid(2, 1)]
+
+
 def test_stale_record_of_a_minority__is_passed_over(tmp_path: Path) -> None:
     """Left in the log of a server, which went on in the next epoch: its word alone."""
     three(tmp_path, 3, 2, 2)

@@ -22,14 +22,17 @@ def main(name: str = "", limit: str = "200", first: str = "0") -> None:
     """Print which seed catches which bug."""
     start = int(first)
     for bug in BUGS:
-        if name in bug.name:
+        if name not in bug.name:
+            continue
+        try:
             outcome = first_catch(bug, range(start, start + int(limit)))
-            found = (
-                "-"
-                if outcome is None
-                else f"seed {outcome.seed}: {outcome.checker}: {outcome.what}"
-            )
-            print(f"{bug.name:<36} {found}", flush=True)
+        except (LookupError, AttributeError) as error:
+            print(f"{bug.name:<36} cannot be planted: {error}", flush=True)
+            continue
+        found = "not caught"
+        if outcome is not None:
+            found = f"seed {outcome.seed}: {outcome.checker}: {outcome.what}"
+        print(f"{bug.name:<36} {found}", flush=True)
 
 
 if __name__ == "__main__":

@@ -288,7 +288,7 @@ BUGS = (
         (
             Change(
                 "keepfast.replica.member",
-                "Member._hold",
+                "Member.hold",
                 "self.tree = tree\n",
                 "self.tree = self.tree or tree\n",
             ),
@@ -410,7 +410,19 @@ BUGS = (
                 "keepfast.quorum.leader",
                 "Leader._is_voting",
                 "return learner.is_follower and learner.server_id in self.quorums.voters",
-                "return True",
+                "return learner.is_follower",
+            ),
+            Change(
+                "keepfast.quorum.membership",
+                "Membership.is_quorum",
+                "voters = self.voters.intersection(ids)",
+                "voters = frozenset(ids)",
+            ),
+            Change(
+                "keepfast.quorum.learner",
+                "Learner.on_connected",
+                "        facts.has_voice,",
+                "        True,",
             ),
             Change(
                 "keepfast.quorum.learner",
@@ -432,13 +444,36 @@ BUGS = (
         ),
     ),
     Bug(
-        "votes compared by zxid alone",
+        "reconfig without joint quorum",
+        (
+            Change(
+                "keepfast.quorum.quorums",
+                "Quorums.is_quorum",
+                "return self.current.is_quorum(ids) and "
+                "(self.next is None or self.next.is_quorum(ids))",
+                "return self.current.is_quorum(ids)",
+            ),
+        ),
+    ),
+    Bug(
+        "applied before it is committed",
+        (
+            Change(
+                "keepfast.quorum.learner",
+                "Learner._apply",
+                "point = min(self.committed, self.durable)",
+                "point = self.durable",
+            ),
+        ),
+    ),
+    Bug(
+        "SYNC behind later commits",
         (
             Change(
                 "keepfast.quorum.leader",
-                "Leader._on_epoch_ack",
-                "if known > (self.own.current_epoch, self.own.last):",
-                "if False:",
+                "Leader.advance",
+                "self._commit(self._host.next_stop(point))",
+                "self._commit(point)",
             ),
         ),
     ),

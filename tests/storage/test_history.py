@@ -124,3 +124,14 @@ def test_after_a_truncation__only_what_is_left() -> None:
     assert served(store.history, "1.4") == ["1.5"]
     for peer in ("1.6", "2.1"):
         assert served(store.history, peer) is None
+
+
+def test_bytes_behind__counts_records_and_not_the_zeros_ahead_of_them() -> None:
+    history = store_with_three_segments()[0].history
+    open_log = history.manifest.segments[-1]
+    assert open_log.seal is None
+    assert history.bytes_behind(zxid("2.3")) == 0
+    one, three = history.bytes_behind(zxid("2.2")), history.bytes_behind(zxid("1.6"))
+    assert 0 < one <= three // 2
+    assert three < history.disk.size(history.directory.in_logs(open_log.name))
+    assert history.bytes_behind(zxid("0.0")) > three

@@ -216,3 +216,26 @@ def test_long_packet_in_small_pieces__scanned_once() -> None:
     for start in range(0, len(stream), 64):
         seen += parser.feed(stream[start : start + 64])
     assert seen == [packet]
+
+
+def test_requests_of_several_clients__each_has_its_own_ids_however_the_stream_is_cut() -> None:
+    ip, bob = Id("ip", "127.0.0.1"), Id("digest", "bob:x")
+    callers = [(ip,), (ip,), (ip, bob), (ip,), None, (), (bob,), (ip, bob), (ip, bob)]
+    sent = [
+        QuorumPacket(
+            PacketType.REQUEST.value,
+            Zxid(-1),
+            wire.encode_forwarded_request(ForwardedRequest(SessionId(7), cxid, 5, b"body")),
+            ids,
+        )
+        for cxid, ids in enumerate(callers)
+    ]
+    stream = b"".join(
+        wire.encode_request_packet(SessionId(7), cxid, 5, b"body", ids)
+        for cxid, ids in enumerate(callers)
+    )
+    assert stream == b"".join(map(wire.encode, sent))
+    for size in range(1, len(stream) + 1):
+        parser = PacketParser()
+        pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+        assert [packet for piece in pieces for packet in parser.feed(piece)] == sent

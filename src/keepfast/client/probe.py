@@ -1,8 +1,9 @@
 """What one server says about itself to a stranger: Keepfast's and Apache's alike.
 
-Asked in this order, until enough is known: Keepfast's word `kfst`; Apache's words `srvr`, `conf`,
-`hash`, where they are whitelisted; the HTTP admin server, if it is the one of this server; and at
-last a session, which shows the last zxid and the configuration. Only the last one leaves a trace.
+Asked in this order, until enough is known: `srvr`, and Keepfast's word `kfst` unless that shows an
+Apache server; Apache's words `conf` and `hash`, where they are whitelisted; the HTTP admin server,
+if it is the one of this server; and at last a session, which shows the last zxid and the
+configuration. Only the last one leaves a trace.
 """
 
 from __future__ import annotations
@@ -103,11 +104,13 @@ def probe(address: Address, timeout_s: float = 2.0, admin_port: int = ADMIN_PORT
 
 def _ask_words(status: ServerStatus, timeout_s: float) -> None:
     address = status.address
-    own = ask_word(address, "kfst", timeout_s)
-    if own.startswith("version="):
-        _take_own(status, own)
-        return
     summary = _allowed(ask_word(address, "srvr", timeout_s))
+    # Not to a server that is surely Apache's: it would log a client that sends nonsense.
+    if "keepfast" in summary or not summary or _NOT_SERVING in summary:
+        own = ask_word(address, "kfst", timeout_s)
+        if own.startswith("version="):
+            _take_own(status, own)
+            return
     if _NOT_SERVING in summary:
         status.role, status.problem = "looking", "it does not serve clients: no leader is elected"
     elif summary:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from keepfast.client import Client, ClientOptions, OperationFailed
+from keepfast.lab import damage
 from keepfast.lab.process import LabError, LabServer, wait_until
 from keepfast.lab.raw import RawSession
 from keepfast.lab.releases import Release
 from keepfast.lab.scenario import Scenario
 from keepfast.lab.small_disk import SmallDisk
-from keepfast.storage import LogReader, RealDisk
 from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiOp, OpCode
 
 __all__ = ["Lab", "LabError", "Teller"]
@@ -25,6 +25,8 @@ __all__ = ["Lab", "LabError", "Teller"]
 _START_SECONDS: Final = 60.0
 # How long servers that may refuse to serve are given to serve.
 _REFUSAL_SECONDS: Final = 20.0
+# How long a server that is elected, and not heard, is given to take a snapshot.
+_UNHEARD_SECONDS: Final = 12.0
 _COUNTER: Final = 0xFFFFFFFF
 # Znodes in one multi.
 _AT_ONCE: Final = 100
@@ -68,10 +70,10 @@ class Lab:
         ids = range(1, scenario.size + 1)
         members = [f"server.{id}=127.0.0.1:{next(ports)}:{next(ports)}" for id in ids]
         settings = {**_CONFIGURATION, **scenario.configuration}
-        lines = [f"{key}={value}" for key, value in settings.items()] + members
+        self._lines = [f"{key}={value}" for key, value in settings.items()] + members
         self.servers = {id: LabServer(id, folder, next(ports), release) for id in ids}
         for server in self.servers.values():
-            server.configure(lines)
+            server.configure(self._lines)
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -106,6 +108,33 @@ class Lab:
             return True
         self.tell(f"{_list(ids)}: started, and {'do' if len(ids) > 1 else 'does'} not serve")
         return False
+
+    def start_unheard(self, candidate: int, voter: int) -> None:
+        """Have a server elected by one that is down and never hears from it afterwards.
+
+        Votes pass between the two, and nothing else does: the voter is told a port of the
+        candidate that nobody listens on. Waits until the candidate has taken a snapshot of what it
+        has, or for a while.
+        """
+        newest = damage.snapshots(self.servers[candidate].version_dir)[-1:]
+        own = f"server.{candidate}=127.0.0.1:"
+        told = [
+            f"{own}{_free_ports(1)[0]}:{line.rpartition(':')[2]}" if line.startswith(own) else line
+            for line in self._lines
+        ]
+        self.servers[voter].configure(told)
+        for id in (candidate, voter):
+            self.servers[id].launch(self._properties)
+        try:
+            wait_until(
+                lambda: damage.snapshots(self.servers[candidate].version_dir)[-1:] != newest,
+                f"server {candidate} has taken a snapshot",
+                _UNHEARD_SECONDS,
+            )
+        except LabError:
+            pass
+        self.tell(f"started servers {candidate} and {voter}; all that {voter} hears are votes")
+        self.servers[voter].configure(self._lines)
 
     def kill(self, *ids: int) -> None:
         """Kill servers, all by default."""
@@ -217,26 +246,50 @@ class Lab:
         self.settle()
 
     def values(self, paths: Iterable[str]) -> dict[str, dict[int, str | None]]:
-        """What each server that runs answers for each znode."""
+        """What each server that serves answers for each znode."""
         found: dict[str, dict[int, str | None]] = {path: {} for path in paths}
         for id, server in self.servers.items():
-            if not server.is_running or not server.role():
-                continue
-            with self.client(id) as client:
-                client.sync("/")
-                for path, answers in found.items():
-                    answers[id] = _get(client, path)
+            if server.is_running and server.role():
+                for path, answer in self._answers(id, tuple(found)).items():
+                    found[path][id] = answer
         return found
+
+    def _answers(self, id: int, paths: tuple[str, ...]) -> dict[str, str | None]:
+        """What one server answers; nothing if it takes no session for a while."""
+        answers: dict[str, str | None] = {}
+
+        def has_asked() -> bool:
+            try:
+                with self.client(id) as client:
+                    client.sync("/")
+                    answers.update({path: _get(client, path) for path in paths})
+            except OperationFailed:
+                return False
+            return True
+
+        try:
+            wait_until(has_asked, f"server {id} answers", _REFUSAL_SECONDS)
+        except LabError as error:
+            self.tell(str(error))
+            return {}
+        return answers
 
     # -- files -----------------------------------------------------------------------------------
 
     def lose_newest_snapshot(self, id: int) -> None:
         """Remove the newest snapshot of a server that is down, as a power cut may."""
-        folder = self.servers[id].version_dir
-        found = [path for path in folder.glob("snapshot.*") if not path.name.endswith(".tmp")]
-        newest = max(found, key=lambda path: int(path.name.split(".")[1], 16))
-        newest.unlink()
-        self.tell(f"server {id} lost {newest.name}")
+        name = damage.lose_newest_snapshot(self.servers[id].version_dir)
+        self.tell(f"server {id} lost {name}")
+
+    def lose_log(self, id: int, text: str) -> None:
+        """Remove the log that holds a text, and the snapshots that make up for it."""
+        names = damage.lose_log(self.servers[id].version_dir, text)
+        self.tell(f"server {id} lost {', '.join(names)}")
+
+    def change_in_snapshot(self, id: int, old: str, new: str) -> None:
+        """Change a value in the newest snapshot; every checksum in it is right afterwards."""
+        name = damage.change_in_snapshot(self.servers[id].version_dir, old, new)
+        self.tell(f"server {id}: {old} in {name} reads {new}")
 
     def put_on_small_disk(self, id: int, size_bytes: int) -> None:
         """Give a server that is down a small file system. Raises LabError without the right to."""
@@ -265,16 +318,8 @@ class Lab:
 
     def zero_record(self, id: int, text: str) -> None:
         """Have the record that holds a text read as zeros, on a server that is down."""
-        for path in sorted(self.servers[id].version_dir.glob("log.*")):
-            with RealDisk().open_read(str(path)) as file:
-                frames = [f for f in LogReader(file) if text.encode() in f.entry]
-            for frame in frames:
-                with path.open("r+b") as log:
-                    log.seek(frame.offset)
-                    log.write(bytes(frame.end - frame.offset))
-                self.tell(f"server {id}: the record of {text} in {path.name} reads as zeros")
-                return
-        raise LabError(f"no log of server {id} holds {text}")
+        name = damage.zero_record(self.servers[id].version_dir, text)
+        self.tell(f"server {id}: the record of {text} in {name} reads as zeros")
 
     def wipe(self, *ids: int) -> None:
         """Remove everything that servers have on disk."""

@@ -54,7 +54,8 @@ def play(scenario: Scenario, release: Release, folder: Path, teller: Teller) -> 
             problem = str(error)
             lab.tell(f"stuck: {error}")
         values = lab.values(scenario.keys)
-        silent = tuple(id for id, server in lab.servers.items() if not server.role())
+        answered = {id for answers in values.values() for id in answers}
+        silent = tuple(id for id in lab.servers if id not in answered)
         places = tuple(str(server.data_dir) for server in lab.servers.values())
     finally:
         lab.close()

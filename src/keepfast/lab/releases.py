@@ -35,6 +35,7 @@ _NEEDED_JARS: Final = (
     "netty",
     "commons-cli",
     "commons-io",
+    "commons-lang",
     "metrics-core",
     "snappy",
     "jackson",
@@ -48,6 +49,13 @@ appender.out.type = Console
 appender.out.name = out
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{ISO8601} %-5p %c{1} - %m%n
+"""
+# The same for Log4j 1, which releases up to 3.6.2 come with here.
+_OLD_LOGGING: Final = """\
+log4j.rootLogger=INFO, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %-5p %c{1} - %m%n
 """
 
 
@@ -74,12 +82,15 @@ class Release:
             return [sys.executable, "-m", "keepfast", "serve", str(config), *definitions]
         logging = config.with_name("log4j2.properties")
         logging.write_text(_LOGGING)
+        old_logging = config.with_name("log4j.properties")
+        old_logging.write_text(_OLD_LOGGING)
         return [
             self.java,
             "-Xmx256m",
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
             f"-Dlog4j2.configurationFile={logging}",
+            f"-Dlog4j.configuration=file:{old_logging}",
             "-Dzookeeper.jmx.log4j.disable=true",
             *definitions,
             *("-cp", self.jars, _MAIN_CLASS, str(config)),
@@ -132,7 +143,8 @@ def _carried_jars(version: str) -> Path:
         fetched = subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
-                *("--no-binary", ":all:", "--no-build-isolation", "--dest", place),
+                # The archive carries all jars; what pip needs to look into it may be binary.
+                *("--no-binary", "pyspark", "--dest", place),
                 f"pyspark=={_CARRIERS[version]}",
             ],
             capture_output=True,

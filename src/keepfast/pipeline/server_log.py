@@ -88,12 +88,13 @@ class ServerLog:
 
     def poll(self, reached: int) -> None:
         """Look for what was written since; the caller stands at `reached`."""
-        if self.peek() is not None:
-            return
-        if self._seen is not None and not self._is_still_there(self._seen):
+        known = self.peek() or self._seen
+        if known is not None and not self._is_still_there(known):
+            # Taken back, also if it waits to be asked for: a vote for it would be a dead one.
             self.start(reached)
-        self._frames = self._read()
-        self.skip_to(reached)
+        if self._next is None:
+            self._frames = self._read()
+            self.skip_to(reached)
 
     def find(self, zxid: int) -> bytes | None:
         """The record with this zxid, wherever it lies in the logs."""

@@ -110,7 +110,8 @@ class Stage(Enum):
     ACTIVE = "active"
 
 
-_ACTIVE: Final = Stage.ACTIVE
+# Where the records come in masses.
+_TAKING: Final = (Stage.ACTIVE, Stage.SYNCING)
 
 
 class Learner:
@@ -320,7 +321,7 @@ class Learner:
 
     def _take(self, zxid: Zxid, entry: bytes | None) -> None:
         """Store a record that directly follows the last one (R9)."""
-        if self.stage is _ACTIVE and zxid == self.last_received + 1 and counter_of(zxid) and entry:
+        if zxid == self.last_received + 1 and counter_of(zxid) and entry and self.stage in _TAKING:
             # The next one of the same epoch, which is all that comes as long as all goes well.
             self.last_received = zxid
             self._pending.append((zxid, entry))

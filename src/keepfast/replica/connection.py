@@ -87,6 +87,7 @@ class Connection:
         "session_id",
         "timeout_ms",
         "told",
+        "touched_ms",
         "waits",
         "wants_read_only_byte",
     )
@@ -109,6 +110,8 @@ class Connection:
         self.held: list[bytes] = []
         # Size of the request that is arriving, if it is large.
         self.large_bytes = 0
+        # When its session was given its full time again.
+        self.touched_ms = -1
         self.session_id = NO_SESSION
         self.timeout_ms = 0
         self.ids: tuple[Id, ...] = (Id("ip", address),)

@@ -22,7 +22,7 @@ from keepfast.replica.condition import catch_up_of
 from keepfast.replica.digest_guard import DigestGuard
 from keepfast.replica.quick_writes import commit_plain_entry
 from keepfast.replica.tree_receiver import TreeReceiver
-from keepfast.tree import ReplayConflict, Tree
+from keepfast.tree import ReplayConflict, Tree, apply_plain_set
 from keepfast.wire import (
     LogEntry,
     OpCode,
@@ -218,7 +218,7 @@ class Following:
         """Apply a txn; a tree that is not the leader's shows here (R10, R12)."""
         member, guard = self._member, self._guard
         try:
-            if guard is not None and commit_plain_entry(member.replica, entry):
+            if guard is not None and self._apply_plain(entry):
                 guard.note_agreement()
                 return
             decoded = decode_entry(entry)
@@ -239,6 +239,15 @@ class Following:
             return
         member.fence(f"the digest behind {format_zxid(zxid)} is not the leader's")
 
+    def _apply_plain(self, entry: bytes) -> bool:
+        """The quick way of most txns, with clients or without; False: nothing was done."""
+        member = self._member
+        if member.replica.forwarder is not None:
+            return commit_plain_entry(member.replica, entry)
+        if member.tree is None or self.learner.is_tree_fuzzy:
+            return False
+        return apply_plain_set(member.tree, entry) is not None
+
     def _apply(self, entry: LogEntry) -> None:
         member = self._member
         if member.replica.forwarder is not None:
@@ -258,9 +267,12 @@ class Following:
         """A change of the membership was committed."""
         member = self._member
         membership = parse_membership(getattr(entry.body, "data", None) or b"")
+        if membership.version <= member.quorums.current.version:
+            return  # of the past: it is among the records that we catch up with
         member.adopt(membership)
         is_voter = member.server_id in membership.voters
-        if is_voter != self._has_voice:
+        # A server whose data are not whole has no voice for that reason, whatever it is a member as.
+        if is_voter != self._has_voice and member.standing is Standing.WHOLE:
             member.leave("its role has changed")
 
     def on_active(self, epoch: int) -> None:

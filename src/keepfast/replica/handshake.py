@@ -189,6 +189,7 @@ class Handshake:
     def touch(self, connection: Connection) -> bool:
         """A sign of life of a client; False: its session has ended."""
         replica = self._replica
+        connection.touched_ms = replica.now_ms
         tracker = self.local if connection.caller.is_local else replica.sessions
         return tracker.touch(connection.session_id, replica.now_ms)
 

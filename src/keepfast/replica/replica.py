@@ -212,7 +212,7 @@ class Replica:
             return
         if connection.phase is not Phase.OPEN:
             payloads = self.handshake.greet(connection, payloads)
-        elif not self.handshake.touch(connection):
+        elif connection.touched_ms != self.now_ms and not self.handshake.touch(connection):
             self.close(connection, "the session has ended")
             return
         count = len(payloads)

@@ -235,7 +235,7 @@ class ServerProcess:
         self.environment: dict[str, str] = {}
         # Put before the command, such as `unshare -m`.
         self.wrapper: tuple[str, ...] = ()
-        self._dies_with_us = dies_with_us
+        self._before_exec = _dying_with_parent() if dies_with_us else None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -272,7 +272,7 @@ class ServerProcess:
             env=os.environ | self.environment,
             # Ctrl-C is for the one who runs the ensemble; it stops its servers in order.
             start_new_session=True,
-            preexec_fn=_die_with_parent if self._dies_with_us else None,  # noqa: PLW1509
+            preexec_fn=self._before_exec,  # noqa: PLW1509
         )
 
     def stop(self) -> None:
@@ -342,9 +342,19 @@ def stop_all(processes: Iterator[ServerProcess] | list[ServerProcess]) -> None:
         process.kill()
 
 
-def _die_with_parent() -> None:
-    """Runs in the new process, before the server: ask Linux to end it with its parent."""
-    if sys.platform == "linux":
-        import ctypes
+def _dying_with_parent() -> Callable[[], None] | None:
+    """What a new process runs before the server: it asks Linux to end it with its parent.
 
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    Everything is loaded here: a process that was forked off threads must not import anything.
+    """
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    number = int(signal.SIGTERM)
+
+    def ask() -> None:
+        prctl(_PARENT_DEATH_SIGNAL, number)
+
+    return ask

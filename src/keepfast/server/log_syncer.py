@@ -3,9 +3,8 @@
 A group is everything that was appended since the last sync. On a disk that answers in a fraction
 of a millisecond the event loop calls it itself, at the end of the turn in which the records came:
 handing the group to a thread and being woken again would cost more than the disk. On a slower
-disk a thread does it, and the loop goes on serving reads while the next group gathers; unless
-there were no reads for a while, so that nobody but those who wait for the disk would wait for the
-loop. When a group is complete is decided in gathering.py.
+disk a thread does it, and the loop goes on serving reads while the next group gathers. When a group
+is complete is decided in gathering.py.
 
 The store is not for two threads at once. So whatever runs on the thread, a sync or another action
 on the store, runs alone: meanwhile nothing is synced on the loop.
@@ -30,10 +29,6 @@ T = TypeVar("T")
 
 # Above this, a sync holds up the loop for longer than the way to the thread and back takes.
 _INLINE_LIMIT_SECONDS = 0.0006
-# The same while nobody reads: the first who does may have to wait for so long.
-_QUIET_LIMIT_SECONDS = 0.004
-# Syncs without a read between them that make it quiet.
-_QUIET_SYNCS = 16
 _SESSION_SIZE = 8
 _SMOOTHING = 0.1
 _RETRY_SECONDS = 0.2
@@ -49,13 +44,8 @@ class LogSyncer:
         on_durable: Callable[[Zxid], None],
         on_failure: Callable[[StorageError], None],
         statistics: ServerStatistics | None = None,
-        count_reads: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`count_reads`: how many reads were answered since the start."""
         self.store = store
-        self._count_reads = count_reads
-        self._reads = 0
-        self._quiet_syncs = 0
         self._statistics = statistics or ServerStatistics()
         self.has_space = True
         self.sync_seconds = 0.0  # smoothed
@@ -104,18 +94,10 @@ class LogSyncer:
             self._on_thread(lambda: self._act(action, future))
         elif self.store.durable != self.store.head and not self._must_gather():
             self._group = self._gathering.take()
-            if self._is_for_loop():
+            if self.sync_seconds < _INLINE_LIMIT_SECONDS:
                 self._synced(self._sync())
             else:
                 self._on_thread(self._sync_for_loop)
-
-    def _is_for_loop(self) -> bool:
-        """Whether the loop calls the disk itself."""
-        reads = self._count_reads()
-        self._quiet_syncs = self._quiet_syncs + 1 if reads == self._reads else 0
-        self._reads = reads
-        is_quiet = self._quiet_syncs >= _QUIET_SYNCS
-        return self.sync_seconds < (_QUIET_LIMIT_SECONDS if is_quiet else _INLINE_LIMIT_SECONDS)
 
     def _must_gather(self) -> bool:
         """Whether the group waits for more; each record that comes asks again."""

@@ -169,14 +169,7 @@ class Server:
         gc.freeze()
         self.replica = Replica(tree, options.replica, *_times(), make_nonce=_nonce)
         self._turn = ClientTurn(loop, self.replica, self.flush)
-        self.syncer = LogSyncer(
-            store,
-            loop,
-            self._on_durable,
-            self.disk_failed,
-            self.statistics,
-            lambda: self.replica.statistics.reads,
-        )
+        self.syncer = LogSyncer(store, loop, self._on_durable, self.disk_failed, self.statistics)
         self.snapshots = SnapshotTaker(self, random.Random())
         try:
             await self._listeners.open()

@@ -16,6 +16,10 @@ MS: Final = 1000
 SECOND: Final = 1_000_000
 
 
+class LivelockError(Exception):
+    """So much has happened that it will not come to an end."""
+
+
 class Appointment:
     """One thing to be done at one time; it can be called off."""
 
@@ -32,10 +36,12 @@ class Appointment:
 class Agenda:
     """The clock of a world and all that is to come in it."""
 
-    __slots__ = ("_count", "_heap", "now_us", "steps")
+    __slots__ = ("_count", "_heap", "now_us", "step_limit", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, step_limit: int = 200_000) -> None:
         self.now_us = 0
+        # A run that takes more appointments than this goes round in circles.
+        self.step_limit = step_limit
         # Appointments that were kept.
         self.steps = 0
         self._count = 0
@@ -67,6 +73,8 @@ class Agenda:
                 continue
             self.now_us = time_us
             self.steps += 1
+            if self.steps > self.step_limit:
+                raise LivelockError(f"{self.steps} steps in {self.now_us} us")
             action()
             return True
         return False

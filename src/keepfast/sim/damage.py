@@ -91,6 +91,17 @@ def restore_file(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Rando
     return f"{path} restored"
 
 
+def rot_newest_snapshot(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
+    """The snapshot that a start would use first is damaged."""
+    snapshots = [path for path in _files(disk) if "/snapshot." in path and "aside" not in path]
+    if not snapshots:
+        return ""
+    path = max(snapshots, key=lambda path: (len(path), path))
+    offset = rng.randrange(len(disk.contents(path)))
+    disk_damage.flip_bit(disk, path, offset, rng.randrange(8))
+    return f"bit at {offset} of {path} flipped"
+
+
 # What no server could have vouched for anything with afterwards without noticing.
 NOTICEABLE: Final[dict[str, Damage]] = {
     "flip": flip_bit,
@@ -98,6 +109,7 @@ NOTICEABLE: Final[dict[str, Damage]] = {
     "shorten": shorten,
     "lose": lose_file,
     "swap": swap_files,
+    "rot-snapshot": rot_newest_snapshot,
 }
 # What takes a server back to an earlier, sound state: nobody can notice that by himself.
 BACKWARD: Final[dict[str, Damage]] = {"stale": stale_sector, "restore-file": restore_file}

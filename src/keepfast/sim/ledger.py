@@ -259,9 +259,9 @@ class Ledger:
         """
         index = bisect_right(self.memberships, zxid, key=lambda pair: pair[0]) - 1
         since, membership = self.memberships[max(index, 0)]
-        if since == zxid and index > 0 and not self.memberships[index - 1][1].is_quorum(servers):
+        if since == zxid and index > 0 and not is_majority(self.memberships[index - 1][1], servers):
             return False
-        return membership.is_quorum(servers)
+        return is_majority(membership, servers)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -302,6 +302,11 @@ class Ledger:
     def has_committed_epoch(self, epoch: int) -> bool:
         """Whether anything of this epoch was agreed on."""
         return bool(self.order) and epoch_of(self.order[-1]) >= epoch
+
+
+def is_majority(membership: Membership, servers: Collection[ServerId]) -> bool:
+    """Whether more than half of the voters are among these; counted here, not by who is checked."""
+    return 2 * len(membership.voters.intersection(servers)) > len(membership.voters)
 
 
 def tree_digest(tree: Tree) -> tuple[int, int]:

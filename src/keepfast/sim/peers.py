@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
 
 from keepfast.quorum import (
     Dial,
@@ -37,6 +38,7 @@ from keepfast.wire import (
     DiskFailed,
     PacketParser,
     PacketType,
+    QuorumPacket,
     ServerId,
     StorageError,
     Zxid,
@@ -46,6 +48,9 @@ from keepfast.wire import (
 if TYPE_CHECKING:
     from keepfast.sim.host import Host
     from keepfast.sim.world import World
+
+# Type and zxid of a packet without data and ids, which takes 8 more bytes.
+_SHORT_PACKET: Final = Struct(">iq")
 
 
 class PeerEnd:
@@ -331,7 +336,7 @@ class MemberProcess(Process):
 
     def _send_packets(self, end: PeerEnd, data: bytes) -> None:
         world = self.world
-        for packet in PacketParser().feed(data):
+        for packet in _packets(data):
             name = PacketType(packet.type).name
             if packet.type != PacketType.PING:
                 world.trace.add(self.who, "sends %s %#x to s%d", name, packet.zxid, end.peer)
@@ -341,6 +346,13 @@ class MemberProcess(Process):
             if packet.type == PacketType.ACK and end.side == 0:
                 world.vouched(self, packet.zxid)
         end.stream.send(end.side, data)
+
+
+def _packets(data: bytes) -> list[QuorumPacket]:
+    """The packets in what is sent at once; most are a type and a zxid."""
+    if len(data) == _SHORT_PACKET.size + 8:
+        return [QuorumPacket(*_SHORT_PACKET.unpack_from(data))]
+    return PacketParser().feed(data)
 
 
 def _words(order: DiskOrder) -> str:

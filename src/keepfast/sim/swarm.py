@@ -28,7 +28,14 @@ FAULT_FAMILIES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "streams": (("reset", 5), ("lag", 2)),
     "partitions": (("isolate", 4), ("halves", 3), ("one-way", 3), ("bridge", 2)),
     "disks": (("full", 3), ("error", 4)),
-    "rot": (("flip", 3), ("zero", 2), ("shorten", 2), ("lose", 2), ("swap", 1)),
+    "rot": (
+        ("flip", 3),
+        ("zero", 2),
+        ("shorten", 2),
+        ("lose", 2),
+        ("swap", 1),
+        ("rot-snapshot", 3),
+    ),
     "operations": (
         ("snapshot", 5),
         ("purge", 4),

@@ -3,8 +3,12 @@
 from keepfast.lab.scenario import Scenario
 from keepfast.lab.scenarios import (
     diff_over_gap,
+    digest_stops_nothing,
     disk_full,
+    hole_at_start,
     snap_keeps_stale_log,
+    snap_replays_stale_log,
+    trunc_keeps_snapshot,
     trunc_misses_record,
     unsynced_snapshot,
     wiped_majority,
@@ -19,6 +23,10 @@ SCENARIOS: dict[str, Scenario] = {
         unsynced_snapshot.SCENARIO,
         trunc_misses_record.SCENARIO,
         diff_over_gap.SCENARIO,
+        snap_replays_stale_log.SCENARIO,
+        trunc_keeps_snapshot.SCENARIO,
+        hole_at_start.SCENARIO,
+        digest_stops_nothing.SCENARIO,
         wiped_majority.SCENARIO,
         zeroed_record.SCENARIO,
     )

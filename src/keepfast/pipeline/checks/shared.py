@@ -146,7 +146,9 @@ class Divergence:
         rotten = [s.path for s in self.server.snapshots if not s.is_valid and hole.first <= s.zxid]
         source = None if rotten else self._source_of(hole)
         if source is not None:
-            if any(i.first <= hole.before <= i.last for i in self.agreement.of(Standing.STALE)):
+            # A latent one, below the base, came from elsewhere and did nothing.
+            came_along = [i for i in self.stale if source in i.holders]
+            if any(i.first <= hole.before <= i.last for i in came_along):
                 text = (
                     f"{format_zxid(hole.before)} was never committed, and {lost} missing; "
                     f"server {source} has the same record and hole, harmless there under a snapshot"

@@ -1,0 +1,36 @@
+"""A snapshot holds a value that nobody wrote; its digest says so, and nothing comes of that.
+
+Memory that flips a bit while a snapshot is written leaves a file whose checksum is right and whose
+tree is wrong. Apache keeps a digest of the whole tree in the snapshot, which tells: the server
+computes the digest of what it loaded, finds another one, logs that, counts it, and serves.
+"""
+
+from keepfast.lab.lab import Lab
+from keepfast.lab.scenario import Scenario
+
+SERVER = 1
+
+
+def play(lab: Lab) -> None:
+    lab.start()
+    lab.write({"/a": "what-was-written", "/b": "1"})
+    # Enough for a snapshot, behind which no log holds the value.
+    lab.overwrite("/b", 300, 100)
+    lab.write({"/b": "2"})
+    lab.settle()
+    lab.kill()
+    lab.change_in_snapshot(SERVER, "what-was-written", "what-was-flipped")
+    lab.start(2, 3)
+    lab.start(SERVER)
+
+
+SCENARIO = Scenario(
+    name="digest-stops-nothing",
+    title="a snapshot contradicts its own digest, and is served",
+    size=3,
+    play=play,
+    keys=("/a", "/b"),
+    properties={"zookeeper.snapCount": "100"},
+    expected={"/a": "what-was-written", "/b": "2"},
+    kind="wrong-snapshot",
+)

@@ -1,0 +1,68 @@
+"""What is done to files is what it says: a scenario must not end for another reason."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from keepfast.lab import LabError, damage
+from keepfast.storage import RealDisk, load_tree
+from keepfast.wire import CorruptSnapshot
+
+CASES = Path(__file__).parent.parent / "data" / "cases"
+# The formats of 3.4, 3.6 and 3.9 end with one, two and three seals.
+EACH_FORMAT = ["healthy-plain-3.4.14", "healthy-elections-3.6.2", "healthy-elections-3.9.5"]
+
+
+@pytest.fixture
+def version_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    server = min(path for path in (CASES / request.param).iterdir() if path.is_dir())
+    return Path(shutil.copytree(server / "version-2", tmp_path / "version-2"))
+
+
+@pytest.mark.parametrize("version_dir", EACH_FORMAT, indirect=True)
+def test_change_in_snapshot__leaves_every_seal_right(version_dir: Path) -> None:
+    newest = damage.snapshots(version_dir)[-1]
+    size = newest.stat().st_size
+    assert damage.change_in_snapshot(version_dir, "world", "earth") == newest.name
+    content = newest.read_bytes()
+    assert b"earth" in content
+    assert b"world" not in content
+    assert len(content) == size
+    load_tree(RealDisk(), str(newest), is_fuzzy=True)
+    newest.write_bytes(content.replace(b"earth", b"world"))
+    with pytest.raises(CorruptSnapshot):
+        load_tree(RealDisk(), str(newest), is_fuzzy=True)
+
+
+@pytest.mark.parametrize("version_dir", EACH_FORMAT[-1:], indirect=True)
+def test_change_in_snapshot__text_of_another_length__is_refused(version_dir: Path) -> None:
+    before = damage.snapshots(version_dir)[-1].read_bytes()
+    with pytest.raises(LabError):
+        damage.change_in_snapshot(version_dir, "world", "worlds")
+    assert damage.snapshots(version_dir)[-1].read_bytes() == before
+
+
+@pytest.mark.parametrize("version_dir", EACH_FORMAT[-1:], indirect=True)
+def test_lose_log__takes_the_snapshots_that_make_up_for_it(version_dir: Path) -> None:
+    logs = sorted(version_dir.glob("log.*"), key=damage.zxid_of)
+    log = logs[1]
+    with log.open("ab") as file:
+        file.write(b"only-here")
+    older = [
+        one for one in damage.snapshots(version_dir) if damage.zxid_of(one) < damage.zxid_of(log)
+    ]
+    names = damage.lose_log(version_dir, "only-here")
+    assert names[0] == log.name
+    assert damage.snapshots(version_dir) == older
+    assert sorted(version_dir.glob("log.*"), key=damage.zxid_of) == [logs[0], *logs[2:]]
+
+
+@pytest.mark.parametrize("version_dir", EACH_FORMAT[-1:], indirect=True)
+def test_lose_log__text_in_no_log__is_refused(version_dir: Path) -> None:
+    before = sorted(version_dir.iterdir())
+    with pytest.raises(LabError):
+        damage.lose_log(version_dir, "nobody-wrote-this")
+    assert sorted(version_dir.iterdir()) == before

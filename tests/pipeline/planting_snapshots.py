@@ -1,0 +1,202 @@
+"""Damage to snapshots: files that cannot be read, and whole ones that say something else."""
+
+from __future__ import annotations
+
+import struct
+
+from keepfast.tree import CONTAINER_OWNER, Node, encode_node, persisted, with_owner
+from keepfast.wire import make_zxid
+from tests.pipeline.ensembles import Life, Member, SnapshotFile, packed
+from tests.pipeline.planted import Planted, planted_by, with_base
+
+_CVERSION, _MZXID, _PZXID = 36, 8, 52
+
+# -- A4, A8 ----------------------------------------------------------------------------------------
+
+
+def _spoil(life: Life, member: Member, snapshot: SnapshotFile) -> None:
+    """Make a file of a snapshot that cannot be read."""
+    del member.snapshots[snapshot.zxid]
+    content = packed(snapshot.content, member.packing)
+    match life.random.choice(("cut", "cut", "empty", "flip", "more")):
+        case "cut":
+            # Not in the last part: cut right behind a seal it is a whole file of an older format.
+            content = content[: life.random.randrange(1, len(content) * 3 // 4)]
+        case "empty":
+            content = b""
+        case "flip":
+            at = life.random.randrange(24, len(content) - 8)
+            content = content[:at] + bytes([content[at] ^ 0x21]) + content[at + 1 :]
+        case "more":
+            content += b"more"
+    member.raw[f"snapshot.{snapshot.zxid:x}{member.packing}"] = content
+
+
+def damaged_snapshot(life: Life) -> Planted | None:
+    """A snapshot that cannot be read in full."""
+    members = [m for m in life.members if m.snapshots]
+    if not members:
+        return None
+    member = life.random.choice(members)
+    _spoil(life, member, life.random.choice(list(member.snapshots.values())))
+    return planted_by("A4", member)
+
+
+def purge_trap(life: Life) -> Planted | None:
+    """The newest three snapshots cannot be read: purge would delete the good one behind them."""
+    members = [m for m in life.members if len(m.snapshots) > 3]
+    if not members:
+        return None
+    member = life.random.choice(members)
+    for zxid in sorted(member.snapshots)[-3:]:
+        _spoil(life, member, member.snapshots[zxid])
+    return planted_by("A8", member)
+
+
+def no_base(life: Life) -> Planted | None:
+    """No snapshot can be read, and the first log is gone."""
+    members = [m for m in life.members if m.snapshots and len(m.logs) > 1]
+    if not members:
+        return None
+    member = life.random.choice(members)
+    if member.logs[1].zxid & 0xFFFFFFFF == 1 and member.logs[1].zxid >> 32 <= 1:
+        return None
+    for snapshot in list(member.snapshots.values()):
+        _spoil(life, member, snapshot)
+    del member.logs[0]
+    return planted_by("A8", member, "A2")
+
+
+# -- A5, A6, A10, A12, A13 -------------------------------------------------------------------------
+
+
+def _changed(snapshot: SnapshotFile, path: str, record: bytes | None) -> None:
+    """Replace or remove a znode; the seals are computed anew."""
+    snapshot.nodes = [
+        (name, old if name != path else record or b"")
+        for name, old in snapshot.nodes
+        if name != path or record is not None
+    ]
+
+
+def _plain_nodes(life: Life, snapshot: SnapshotFile) -> list[tuple[str, Node]]:
+    """Znodes of the snapshot that are the same in the tree at the end."""
+    found = []
+    for path, record in snapshot.nodes:
+        node = life.tree.find(path)
+        if path == "/" or path.startswith("/zookeeper") or node is None:
+            continue
+        if encode_node(path, node) == record:
+            found.append((path, node))
+    return found
+
+
+def _corroborated(life: Life, member: Member, snapshot: SnapshotFile) -> bool:
+    """Whether two others, or the whole history, can say what the snapshot should hold."""
+    others = [m for m in life.members if m is not member]
+    begins = [m for m in others if m.logs and m.logs[0].zxid == make_zxid(1, 1)]
+    reach = [m for m in others if m.position >= snapshot.fuzzy_until]
+    return bool(begins) and len(reach) >= life.quorum
+
+
+def altered_snapshot(life: Life) -> Planted | None:
+    """A znode in any snapshot gets other data, under a right seal."""
+    choices = [
+        (m, s)
+        for m in life.members
+        for s in m.snapshots.values()
+        if s.zxid > 0 and _corroborated(life, m, s) and len(s.nodes) > 6
+    ]
+    if not choices:
+        return None
+    member, snapshot = life.random.choice(choices)
+    paths = [p for p, _ in snapshot.nodes if p != "/" and not p.startswith("/zookeeper")]
+    if not paths:
+        return None
+    path = life.random.choice(paths)
+    record = dict(snapshot.nodes)[path]
+    size = struct.unpack_from(">i", record, 4 + len(path))[0]
+    start = 4 + len(path.encode()) + 4
+    data = b"altered" + bytes([life.random.randrange(256)])
+    rest = record[start + max(size, 0) :]
+    fresh = record[: start - 4] + struct.pack(">i", len(data)) + data + rest
+    _changed(snapshot, path, fresh)
+    return planted_by("A5", member, "A6")
+
+
+def lost_znode(life: Life) -> Planted | None:
+    """A leaf is missing in the snapshot from which a server starts."""
+    member = with_base(life)
+    if member is None or not _corroborated(life, member, member.snapshots[member.base]):
+        return None
+    snapshot = member.snapshots[member.base]
+    # One that was created while the snapshot was copied comes back by its record.
+    leaves = [
+        path
+        for path, node in _plain_nodes(life, snapshot)
+        if not node.children and persisted(node).czxid <= snapshot.zxid
+    ]
+    if not leaves:
+        return None
+    _changed(snapshot, life.random.choice(leaves), None)
+    return planted_by("A6", member, "A5")
+
+
+def orphan(life: Life) -> Planted | None:
+    """An ephemeral znode whose session is gone."""
+    member = with_base(life)
+    if member is None:
+        return None
+    snapshot = member.snapshots[member.base]
+    stat = with_owner(bytes(60), 0xDEAD0000)
+    zxid = struct.pack(">q", snapshot.zxid)
+    stat = zxid + zxid + stat[16:52] + zxid
+    snapshot.nodes.append(("/orphan", encode_node("/orphan", Node(b"", -1, stat))))
+    return planted_by("A10", member)
+
+
+def bad_form(life: Life) -> Planted | None:
+    """A stat that no sequence of txns makes."""
+    member = with_base(life)
+    if member is None:
+        return None
+    snapshot = member.snapshots[member.base]
+    parents = [(p, n) for p, n in _plain_nodes(life, snapshot) if n.children]
+    if not parents or snapshot.fuzzy_until > snapshot.zxid:
+        return None  # behind a fuzzy one the records that come again put a stat right
+    path, node = life.random.choice(parents)
+    stat = bytearray(node.stat)
+    match life.random.choice(("cversion", "mzxid", "pzxid")):
+        case "cversion":
+            stat[_CVERSION : _CVERSION + 4] = struct.pack(">i", 0)
+        case "mzxid":
+            stat[_MZXID : _MZXID + 8] = struct.pack(">q", 0)
+        case "pzxid":
+            stat[_PZXID : _PZXID + 8] = struct.pack(">q", 0)
+    if with_owner(bytes(stat), CONTAINER_OWNER) == bytes(stat):
+        return None
+    _changed(snapshot, path, encode_node(path, Node(node.data, node.acl, bytes(stat))))
+    return planted_by("A12", member)
+
+
+def other_membership(life: Life) -> Planted | None:
+    """One server was told of another ensemble."""
+    member = with_base(life)
+    if member is None or not life.is_modern:
+        return None
+    others = [m for m in life.members if m is not member and m.snapshots]
+    if len(others) < 2:
+        return None
+    snapshot = member.snapshots[member.base]
+    record = dict(snapshot.nodes).get("/zookeeper/config")
+    node = life.tree.find("/zookeeper/config")
+    if record is None or node is None:
+        return None
+    lines = member.config.splitlines()
+    if life.random.random() < 0.5:
+        del lines[0]
+    else:
+        lines[0] = lines[0].replace("participant", "observer")
+    fresh = Node("\n".join(lines).encode(), node.acl, node.stat)
+    _changed(snapshot, "/zookeeper/config", encode_node("/zookeeper/config", fresh))
+    return planted_by("A13", member)

@@ -1,0 +1,57 @@
+"""Snapshots of a member that does not serve: of its own state, or none."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from keepfast.server import Server
+from keepfast.storage import SnapshotEntry
+from keepfast.testing import Ensemble, EnsembleServer
+from tests.apache.words import wait_until
+
+
+def written(ensemble: Ensemble) -> int:
+    """Write something, and stop all from serving; gives the last zxid."""
+    client = ensemble.client()
+    for number in range(5):
+        client.create(f"/a{number}", b"x")
+    ensemble.wait_equal()
+    zxid = ensemble[1].state()[0]
+    ensemble.partition([1], [2], [3])
+    wait_until(lambda: not any(one.is_serving for one in ensemble.servers), "nobody serves")
+    return zxid
+
+
+def forget_tree(server: Server) -> None:
+    """As after a start: the front for clients has no tree before the server serves."""
+    server.replica.tree = type(server.replica.tree)()
+
+
+def on(server: EnsembleServer, action: Any) -> Any:
+    return server._on_loop(action)
+
+
+def test_records_come_before_it_serves__no_snapshot_is_begun(keepfast_ensemble: Ensemble) -> None:
+    written(keepfast_ensemble)
+    server = keepfast_ensemble[1]
+    on(server, lambda found: found.snapshots.count(1 << 30))
+    assert on(server, lambda found: found.snapshots._task) is None
+
+
+def test_tree_is_wanted_for_a_learner__it_is_the_members(keepfast_ensemble: Ensemble) -> None:
+    zxid = written(keepfast_ensemble)
+    server = keepfast_ensemble[1]
+    on(server, forget_tree)
+    found: list[SnapshotEntry | None] = []
+
+    async def take(real: Server) -> None:
+        found.append(await real.snapshots.take_now())
+
+    real = server._server
+    assert real is not None
+    assert server._loop is not None
+    asyncio.run_coroutine_threadsafe(take(real), server._loop).result(30)
+    entry = found[0]
+    assert entry is not None
+    assert entry.zxid == zxid
