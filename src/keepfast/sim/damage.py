@@ -94,8 +94,8 @@ def restore_file(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Rando
 def rot_newest_snapshot(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
     """The snapshot that a start would use first is damaged."""
     snapshots = [path for path in _files(disk) if "/snapshot." in path and "aside" not in path]
-    if not snapshots:
-        return ""
+    if len(snapshots) < 2:
+        return ""  # there would be nothing left to fall back to
     path = max(snapshots, key=lambda path: (len(path), path))
     offset = rng.randrange(len(disk.contents(path)))
     disk_damage.flip_bit(disk, path, offset, rng.randrange(8))

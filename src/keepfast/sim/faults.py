@@ -410,13 +410,14 @@ class Nemesis:
         self._damaged(host, what, is_backward=is_backward)
         if name == "rot-snapshot":
             # What a purge does then is the point: it must not keep this one and delete the rest.
-            delay_us = int(self._rng.uniform(1.0, 10.0) * self._world.tick_us)
-            self._world.agenda.after(delay_us, lambda: self._purge_again(host))
+            host.start()
+            self._world.agenda.after(self._world.tick_us, lambda: self._purge_again(host))
         return True
 
     def _purge_again(self, host: Host) -> None:
-        if not self.is_stopped:
-            self._purge(host)
+        process = host.process
+        if process is not None and not self.is_stopped:
+            process.run(lambda: process.purge(1))
 
     def _backup(self, host: Host) -> bool:
         host.backup = host.disk.clone()

@@ -34,7 +34,7 @@ FAULT_FAMILIES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
         ("shorten", 2),
         ("lose", 2),
         ("swap", 1),
-        ("rot-snapshot", 3),
+        ("rot-snapshot", 5),
     ),
     "operations": (
         ("snapshot", 5),
