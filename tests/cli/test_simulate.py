@@ -18,7 +18,11 @@ def test_few_seeds__are_shown_one_by_one(capsys: pytest.CaptureFixture[str]) -> 
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
     assert lines[0].split()[:2] == ["seed", "outcome"]
-    assert [line.split()[:2] for line in lines[1:4]] == [["7", "well"], ["8", "well"], ["9", "well"]]
+    assert [line.split()[:2] for line in lines[1:4]] == [
+        ["7", "well"],
+        ["8", "well"],
+        ["9", "well"],
+    ]
     assert lines[-1].startswith("3 seeds, all well: ")
 
 

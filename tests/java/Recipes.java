@@ -480,12 +480,12 @@ public class Recipes {
             }
         }, null);
         check(synced.await(SECONDS, TimeUnit.SECONDS), "sync");
-        ZooKeeper inside = new ZooKeeper(hosts + "/tree/of/all", 20_000, event -> { });
-        client.create("/tree", null, Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
-        client.create("/tree/of", null, Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
-        client.create("/tree/of/all", null, Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
+        ZooKeeper inside = new ZooKeeper(hosts + "/chroot/of/all", 20_000, event -> { });
+        client.create("/chroot", null, Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
+        client.create("/chroot/of", null, Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
+        client.create("/chroot/of/all", null, Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
         equal(inside.create("/a", null, Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT), "/a");
-        check(client.exists("/tree/of/all/a", false) != null, "below the root of that client");
+        check(client.exists("/chroot/of/all/a", false) != null, "below the root of that client");
         inside.close();
         client.close();
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from puresasl.client import SASLClient
 
@@ -178,8 +178,9 @@ def test_spaces_and_unknown_directives__do_not_matter() -> None:
     | st.builds(lambda cut, end: RESPONSE[:cut] + end, st.integers(0, 250), st.binary(max_size=9))
 )
 def test_arbitrary_response__is_refused_and_nothing_else(token: bytes) -> None:
+    # Commas and spaces around the right directives say nothing else.
+    assume(token.strip(b", \t\r\n") != RESPONSE)
     exchange = challenged()
-    if token != RESPONSE:
-        with pytest.raises(KeeperError):
-            exchange.step(token)
-        assert exchange.user is None
+    with pytest.raises(KeeperError):
+        exchange.step(token)
+    assert exchange.user is None

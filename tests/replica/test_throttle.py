@@ -133,7 +133,6 @@ class TestWrites:
         assert one.replies() == [(1, 0)]
         assert machine.replica.tree.find("/b") is None
 
-
     def test_limit_for_all__holds_for_the_quick_way_of_set_data(self) -> None:
         machine = machine_with(max_requests=2)
         client = connected(machine)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -35,6 +37,27 @@ def test_same_seed__same_trace_byte_for_byte(seed: int) -> None:
     assert outcomes[0] == outcomes[1]
     assert list(first.trace.lines()) == list(second.trace.lines())
     assert first.trace.digest() == second.trace.digest()
+
+
+def test_same_seed__same_trace_in_another_process() -> None:
+    """Whatever order a process gives to the members of its sets."""
+    script = (
+        "from keepfast.sim import Simulation\n"
+        "run = Simulation(12)\n"
+        "run.run()\n"
+        "print(run.trace.digest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": number},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for number in ("1", "2")
+    }
+    assert len(digests) == 1
 
 
 def test_other_seed__other_trace() -> None:

@@ -313,7 +313,7 @@ class AuditResult:
 
 def sorted_findings(findings: list[Finding]) -> tuple[Finding, ...]:
     """Findings in the order of every listing, each once."""
-    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.order))  # type: ignore[arg-type, return-value]
+    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.order))
 
 
 def _hex(zxid: int | None) -> str | None:

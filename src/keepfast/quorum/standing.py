@@ -12,7 +12,7 @@ class Standing(Enum):
     """
 
     WHOLE = "whole"  # one contiguous history, proven from a base to its head
-    CATCHING_UP = "catching up"  # receiving from a leader; never the verdict on a disk
+    CATCHING_UP = "catching up"  # has a leader's tree, and not all that lies behind it
     UNPROVEN = "unproven"  # contiguous as far as the format tells, but not proven
     DAMAGED = "damaged"  # something is missing or wrong, and no crash explains it
     EMPTY = "empty"  # no history at all: new, or wiped

@@ -271,7 +271,7 @@ class Following:
             return  # of the past: it is among the records that we catch up with
         member.adopt(membership)
         is_voter = member.server_id in membership.voters
-        # A server whose data are not whole has no voice for that reason, whatever it is a member as.
+        # A server whose data are not whole has no voice for that reason, whatever it is.
         if is_voter != self._has_voice and member.standing is Standing.WHOLE:
             member.leave("its role has changed")
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from keepfast.quorum import (
     Candidacy,
@@ -55,7 +54,12 @@ from keepfast.replica.condition import CatchUpReport
 from keepfast.replica.following import Following
 from keepfast.replica.learner_desk import LearnerDesk
 from keepfast.replica.proposals import Append
-from keepfast.replica.reconfiguration import Reconfiguration, newest_membership
+from keepfast.replica.read_only import show_while_looking
+from keepfast.replica.reconfiguration import (
+    Reconfiguration,
+    newest_membership,
+    proposed_membership,
+)
 from keepfast.replica.replica import Replica
 from keepfast.tree import ReplayConflict, Tree
 from keepfast.wire import (
@@ -74,9 +78,6 @@ from keepfast.wire import (
     invariant,
     make_zxid,
 )
-
-# How long a server looks for a leader before it serves read-only; longer if a tick is.
-_READ_ONLY_AFTER_MS: Final = 2000
 
 
 class Role(Enum):
@@ -143,7 +144,7 @@ class Member:
         self._appended, self._durable, self._orders = facts.head, facts.head, 0
         # What was proposed and not applied when the last term ended.
         self._left_over: Sequence[LogEntry | bytes] = ()
-        self._looking_since_ms = 0
+        self.looking_since_ms = 0
         # Whom to vote for next, instead of for itself.
         self._successor: ServerId | None = None
         # See `_leave_if_unfit`: when to look at the earliest, and whether another one is to lead.
@@ -172,6 +173,10 @@ class Member:
         return self.replica.now_ms
 
     @property
+    def is_looking(self) -> bool:
+        return self.role is Role.LOOKING
+
+    @property
     def deadline_ms(self) -> int | None:
         """When `tick` is wanted at the latest, besides the regular ticks."""
         if self.role is Role.LOOKING:
@@ -186,7 +191,7 @@ class Member:
         if self.role is Role.LOOKING:
             self.election.tick(now_ms)
             self._after_election()
-            self._show_while_looking()
+            show_while_looking(self)
         elif self.leader is not None:
             self.leader.tick(now_ms)
             if self.leader is not None:
@@ -294,13 +299,16 @@ class Member:
             self.accepted_epoch, self.current_epoch = order.accepted, order.current
             self.ensemble = order.ensemble or self.ensemble
             self._has_epochs = True
+            if self.standing is Standing.CATCHING_UP:
+                self.standing = Standing.WHOLE
         else:
             invariant(tree is not None, "every other order gives a tree")
             self.hold(tree)
         if isinstance(order, InstallTree):
+            # It may have acknowledged more than the tree holds: no voter until the rest is here.
+            self.standing = Standing.CATCHING_UP
             self.accepted_epoch = max(self.accepted_epoch, order.promised)
-            if not self._has_epochs:
-                # As the disk has it: without an epoch of its own it agreed to that of the tree.
+            if not self._has_epochs:  # as the disk has it: it agreed to the epoch of the tree
                 agreed = max(epoch_of(order.tree.last_zxid), 0)
                 self.current_epoch = min(agreed, self.accepted_epoch)
                 self._has_epochs = True
@@ -345,24 +353,10 @@ class Member:
             self._catch_up_with_log()
         self._left_over = ()
         self.role = Role.LOOKING
-        self._looking_since_ms = self.now_ms
+        self.looking_since_ms = self.now_ms
         successor, self._successor = self._successor, None
         self.election.look(*self._candidacy(), self.now_ms, successor)
         self._after_election()
-
-    def _show_while_looking(self) -> None:
-        """Serve clients that are content with a state that may be old, if that is wanted."""
-        options, replica = self.options, self.replica
-        if not options.is_read_only_enabled or self.role is not Role.LOOKING:
-            return
-        if replica.is_read_only:
-            replica.tick()
-            return
-        patience_ms = max(options.tick_ms, _READ_ONLY_AFTER_MS)
-        is_due = self.now_ms - self._looking_since_ms >= patience_ms
-        if is_due and self.standing is Standing.WHOLE and self.tree is not None:
-            replica.show(self.tree)
-            self.effects.append(note("read-only"))
 
     def _catch_up_with_log(self) -> None:
         """Apply what is in the log and was never said to be committed: it is what we vote with."""
@@ -374,6 +368,11 @@ class Member:
                 entry = decode_entry(item) if isinstance(item, bytes) else item
                 if entry.header.zxid > tree.last_zxid:
                     tree.apply(entry.header, entry.body)
+                    changed = proposed_membership(entry)
+                    if changed is not None:
+                        # It may have been agreed on: from now on both have to agree.
+                        self.quorums = Quorums(self.quorums.current, changed)
+                        self.election.reconfigure(self.quorums.current, changed)
         except (ReplayConflict, MalformedRecord) as error:
             self._fence(f"a record of the log does not fit the tree: {error}")
 
@@ -506,7 +505,10 @@ class Member:
         tree = self.tree
         if tree is not None:
             self.election.settle(PeerState.LEADING, self.server_id, epoch)
-            current = self.quorums.current
+            current = self.quorums.next or self.quorums.current
+            if self.quorums.next is not None and self.leader is not None:
+                self.adopt(current)
+                self.leader.quorums = self.quorums
             is_first = self.options.is_reconfig_enabled and not current.version
             if is_first and self.leader is not None:
                 self.adopt(current.with_version(make_zxid(epoch, 0)))
@@ -529,10 +531,6 @@ class Member:
         self.adopt(membership)
         # Not at once: what tells the others of the change is still on its way to them.
         self._is_replaced = leader != self.server_id
-
-    def on_leading_failed(self, reason: str) -> None:
-        """The term is over."""
-        self._leave(reason)
 
     # -- learning; called by Following ------------------------------------------------------------
 
@@ -565,8 +563,10 @@ class Member:
         self._leave("its data are whole again")
 
     def leave(self, reason: str) -> None:
-        """It is over with the leader."""
+        """It is over with the leader, or with leading."""
         self._leave(reason)
+
+    on_leading_failed = leave
 
     def fence(self, reason: str) -> None:
         """Our history cannot be mended."""

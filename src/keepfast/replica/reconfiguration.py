@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepfast.quorum import Membership, Quorums, parse_membership
 from keepfast.tree import CONFIG, Tree
-from keepfast.wire import ErrorCode, KeeperError, MalformedRecord, Zxid
+from keepfast.wire import ErrorCode, KeeperError, LogEntry, MalformedRecord, OpCode, Zxid
 
 if TYPE_CHECKING:
     from keepfast.replica.member import Member
@@ -22,6 +22,13 @@ def newest_membership(configured: Membership, tree: Tree | None) -> Membership:
     except MalformedRecord:
         return configured  # what a server of another kind wrote there
     return agreed if agreed.version > configured.version else configured
+
+
+def proposed_membership(entry: LogEntry) -> Membership | None:
+    """The membership that a txn makes; None if it is another kind of txn."""
+    if entry.header.type != OpCode.RECONFIG:
+        return None
+    return parse_membership(getattr(entry.body, "data", None) or b"")
 
 
 class Reconfiguration:

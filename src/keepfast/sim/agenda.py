@@ -38,7 +38,7 @@ class Agenda:
 
     __slots__ = ("_count", "_heap", "now_us", "step_limit", "steps")
 
-    def __init__(self, step_limit: int = 200_000) -> None:
+    def __init__(self, step_limit: int = 100_000) -> None:
         self.now_us = 0
         # A run that takes more appointments than this goes round in circles.
         self.step_limit = step_limit

@@ -65,6 +65,8 @@ class Shadow:
     vouched_epoch: int = -1
     # Somebody damaged, removed or replaced files since it last opened them.
     is_damaged: bool = False
+    # It was given a leader's tree, and has not agreed to that leader's epoch yet.
+    is_catching_up: bool = False
 
     @property
     def head(self) -> Zxid:

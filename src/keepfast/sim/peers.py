@@ -222,6 +222,8 @@ class MemberProcess(Process):
             shadow.durable = order.zxid
         elif isinstance(order, InstallTree):
             checkers.given_tree(server, order.tree.last_zxid)
+        elif isinstance(order, StoreEpochs):
+            checkers.caught_up(server)
         elif tree is not None:
             checkers.installed(server, tree.last_zxid)
         return tree

@@ -124,6 +124,9 @@ class Manifest:
     # Records of a directory that was taken over from which on nothing was proven. Without this
     # list a restart would make an unproven history a proven one.
     unproven: tuple[Zxid, ...] = ()
+    # A leader's tree was installed and what lies behind it is still to come: this server may have
+    # acknowledged more than it has, so it must not be counted on (R8).
+    is_catching_up: bool = False
     # Never forgotten, so that a shorter history can be explained.
     rescues: tuple[Rescue, ...] = ()
 
@@ -179,6 +182,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "segments": [_segment_document(s) for s in manifest.segments],
         "retired": [{"name": r.name, "delete": r.delete} for r in manifest.retired],
         "unproven": [_hex(zxid) for zxid in manifest.unproven],
+        "is_catching_up": manifest.is_catching_up,
     }
     if manifest.rescues:
         document["rescues"] = [_rescue_document(rescue) for rescue in manifest.rescues]
@@ -206,6 +210,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
             segments=tuple(_segment(d) for d in document["segments"]),
             retired=tuple(Retired(d["name"], d["delete"]) for d in document["retired"]),
             unproven=tuple(parse_zxid(text) for text in document["unproven"]),
+            is_catching_up=document.get("is_catching_up", False),
             rescues=tuple(_rescue(d) for d in document.get("rescues", ())),
         )
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:

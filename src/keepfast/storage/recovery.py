@@ -100,6 +100,16 @@ def recover(
     epochs = read_epochs(disk, directory, manifest, problems)
     result = _recover_files(disk, directory, listing, manifest, problems, full, progress)
     result = _check_against_epochs(result, epochs, manifest, problems)
+    if manifest is not None and manifest.is_catching_up and result.standing is Standing.WHOLE:
+        result = replace(result, standing=Standing.CATCHING_UP)
+        problems.append(
+            Problem(
+                "catching-up",
+                Severity.WARNING,
+                "a leader's tree was installed, and the records behind it had not all come",
+                advice="none needed in an ensemble: it learns from the leader before it votes",
+            )
+        )
     settled = replace(result.manifest, accepted_epoch=epochs.accepted, current_epoch=epochs.current)
     return replace(result, epochs=epochs, manifest=settled, problems=tuple(problems))
 

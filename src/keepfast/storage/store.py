@@ -6,11 +6,10 @@ snapshot is installed.  Everything that changes which files count is one change 
 with the files following it (manifest.py).  Records become durable in groups: `append` takes
 them, `sync` writes all that wait with one datasync.
 
-Not thread-safe: one thread at a time may be inside a method, except `append`, which may be called
-while another thread is in `sync`.
+Not thread-safe: one thread at a time, except that `append` may be called during `sync`.
 
-After a failed write or fsync nothing of what this process believes about its files can be trusted
-(R7): every later call raises, and the way on is to open the directory again.
+After a failed write or fsync nothing that this process believes about its files can be trusted
+(R7): every later call raises. The way on is to open the directory again.
 """
 
 import contextlib
@@ -90,7 +89,7 @@ class Store(DiskGuard):
         self._disk = disk
         self._manifest = recovery.manifest
         self._head_digest = recovery.tree.digest if recovery.tree is not None else None
-        # Records that append() took, and those of them that sync() is at: one thread's each.
+        # Records that append() took, and those that sync() is at: one thread's each.
         self._pending: deque[tuple[Zxid, bytes, int | None]] = deque()
         self._taken: list[tuple[Zxid, bytes, int | None]] = []
         self._writer: SegmentWriter | None = None
@@ -109,8 +108,8 @@ class Store(DiskGuard):
     ) -> tuple["Store", Recovery]:
         """Recover a directory, put it in order and open it; the directories are made if missing.
 
-        The caller looks at `Recovery.standing` and decides: on a damaged directory nothing is
-        changed, and only `install_snapshot` leads on.
+        The caller looks at `Recovery.standing`: on a damaged directory nothing is changed, and only
+        `install_snapshot` leads on.
         """
         options = options or StoreOptions()
         try:
@@ -368,8 +367,8 @@ class Store(DiskGuard):
     def commit_snapshot(self, entry: SnapshotEntry) -> None:
         """List a completed snapshot of a committed state of this history.
 
-        Raises DiskFull, with the snapshot removed: another one can be taken later.  Raises
-        BrokenHistory if the history that it was taken of was truncated or replaced since.
+        Raises DiskFull, with the snapshot removed, and BrokenHistory if the history that it was
+        taken of was truncated or replaced since.
         """
         invariant(entry.zxid <= self.durable, "a snapshot holds only what the log holds durably")
         self._guard(self._commit_snapshot, entry)
@@ -392,9 +391,8 @@ class Store(DiskGuard):
         """Replace the whole history by the state of `tree` (SNAP): a new generation.
 
         The old files are out at the moment the manifest changes and are kept aside.  On return
-        the new state is durable, and with it the promise of the epoch of whoever sent it: a
-        server that had lost its promises must not have the state alone (R8).  Raises DiskFull
-        with the old history untouched.
+        the new state is durable, and with it the promise of the epoch of whoever sent it (R8).
+        Raises DiskFull with the old history untouched.
         """
         self._guard(self._install, tree, is_exact, promised)
 
@@ -413,8 +411,7 @@ class Store(DiskGuard):
     def _install(self, tree: Tree, is_exact: bool, promised: int | None) -> None:
         testimony = read_testimony(self._disk, self.directory)
         if testimony is not None and testimony.serial > self._manifest.serial:
-            # The manifest was lost and the witness was not: without this the new manifest would
-            # look older than the records that the witness speaks of, and be refused.
+            # The manifest was lost and the witness was not: the new one must not look older.
             self._manifest = replace(self._manifest, serial=testimony.serial)
         entry = replace(self._snapshot_now(tree.freeze()), exact=is_exact)
         epochs = self.epochs.after_promise(promised, entry.zxid)
@@ -428,6 +425,7 @@ class Store(DiskGuard):
             segments=(),
             retired=retired,
             unproven=(),  # a leader vouches for all of it
+            is_catching_up=promised is not None,
             accepted_epoch=epochs.accepted,
             current_epoch=epochs.current,
         )
@@ -436,7 +434,8 @@ class Store(DiskGuard):
         settle(self._disk, self.directory, self._manifest)
         self.head = self.durable = entry.zxid
         self._head_digest = tree.digest
-        self.standing, self.degraded = Standing.WHOLE, False
+        self.standing = Standing.WHOLE if promised is None else Standing.CATCHING_UP
+        self.degraded = False
         self._proven = {entry.name}
 
     # -- truncation and purge --------------------------------------------------------------------
@@ -444,9 +443,8 @@ class Store(DiskGuard):
     def truncate(self, zxid: Zxid) -> Recovery:
         """Drop every record and snapshot behind `zxid` (TRUNC), durably, and load what is left.
 
-        Raises BrokenHistory, with nothing changed, if `zxid` is not in this history or nothing is
-        left to recover it from: then only a snapshot from the leader helps (R5).  Raises DiskFull
-        with nothing changed too.
+        Raises BrokenHistory or DiskFull with nothing changed; the first if `zxid` is not in this
+        history or nothing is left to recover it from: only a leader's tree helps then (R5).
         """
         return self._guard(self._truncate, zxid)
 
@@ -556,8 +554,11 @@ class Store(DiskGuard):
                 accepted_epoch=epochs.accepted,
                 current_epoch=epochs.current,
                 ensemble=ensemble or self._manifest.ensemble,
+                is_catching_up=False,  # all that the leader had is durable here
             )
         )
+        if self.standing is Standing.CATCHING_UP:
+            self.standing = Standing.WHOLE
         self._ordinary_if_full(lambda: write_epoch_files(self._disk, self.directory, epochs))
 
     def has_space(self) -> bool:
@@ -569,8 +570,7 @@ class Store(DiskGuard):
     def close(self) -> None:
         """Make everything durable, seal the last segment and release the directory.
 
-        The directory is released in any case.  Raises DiskFull if records were still waiting for
-        space: they are lost, and nobody was told that they are durable.
+        Raises DiskFull if records still waited for space: nobody was told that they are durable.
         """
         try:
             if self._failure is None:

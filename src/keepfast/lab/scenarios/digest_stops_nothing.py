@@ -13,6 +13,8 @@ SERVER = 1
 
 def play(lab: Lab) -> None:
     lab.start()
+    # A tree that is large beside the log: a leader then sends records, and never the whole tree.
+    lab.fill("/bulk", 800, 1000)
     lab.write({"/a": "what-was-written", "/b": "1"})
     # Enough for a snapshot, behind which no log holds the value.
     lab.overwrite("/b", 300, 100)

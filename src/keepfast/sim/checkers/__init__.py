@@ -129,13 +129,20 @@ class Checkers:
             checker.on_purged(server, recovery)
 
     def given_tree(self, server: ServerId, zxid: Zxid) -> None:
-        """A leader's tree has replaced what a server had."""
+        """A leader's tree has replaced what a server had; it does not count until it agrees."""
         self.installed(server, zxid)
+        self.ledger.shadow_of(server).is_catching_up = True
+
+    def caught_up(self, server: ServerId) -> None:
+        """A server that was given a tree has all that its leader had, and agreed to its epoch."""
         shadow = self.ledger.shadow_of(server)
+        if not shadow.is_catching_up:
+            return
+        shadow.is_catching_up = False
         if shadow.is_damaged:
             shadow.is_damaged = False
             for checker in self.all:
-                checker.on_healed(server, zxid)
+                checker.on_healed(server, shadow.durable)
 
     def installed(self, server: ServerId, zxid: Zxid) -> None:
         """A server's history now begins with a state at `zxid`."""

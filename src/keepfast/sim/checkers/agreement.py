@@ -58,7 +58,7 @@ class PrimaryOrderChecker(Checker):
 class CommitChecker(Checker):
     """A txn is applied only once a quorum of voters holds it, none of which has lost its history.
 
-    A server that was wiped or damaged counts again when it was given the tree of a leader, or has
+    A server that was wiped or damaged counts again when it was given all that a leader has, or has
     followed one that a quorum without it had agreed to (R8). What it said before is worth nothing
     from then on: what was agreed on beyond the tree must do without it.
     """
@@ -126,7 +126,7 @@ class DurabilityChecker(Checker):
         shadow = self.ledger.shadow_of(server)
         why = "damage went unnoticed" if shadow.is_damaged else "a crash alone did this"
         if recovery.standing is not Standing.WHOLE:
-            if shadow.vouched < 0 or shadow.is_damaged:
+            if shadow.vouched < 0 or shadow.is_damaged or shadow.is_catching_up:
                 return
             reasons = "; ".join(str(problem) for problem in recovery.problems)
             self._complain(server, f"its data are {recovery.standing.value}: {reasons}", why)
