@@ -86,7 +86,7 @@ class _Quiet:
 
 
 def ensemble_tour(place: Path) -> bool:
-    """Three servers, a client, the leader killed; gives whether all acknowledged writes are there."""
+    """Three servers, a client, the leader killed; gives whether no acknowledged write is lost."""
     tour = Scenario("tour", "", 3, lambda lab: None, ())
     lab = Lab(place / "ensemble", find_release("keepfast"), tour, _Quiet())
     try:

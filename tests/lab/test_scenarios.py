@@ -60,7 +60,6 @@ def test_on_apache__ends_as_the_report_says(tmp_path: Path, name: str) -> None:
         "snap-keeps-stale-log",
         "diff-over-gap",
         "hole-at-start",
-        "digest-stops-nothing",
     ],
 )
 def test_on_keepfast__ends_equal(tmp_path: Path, name: str) -> None:

@@ -172,6 +172,12 @@ def commit_with_a_wiped_server(service: Service) -> None:
     service.checkers.applied(_ONE, service.tree)
 
 
+def wiped_server_starts_anew(service: Service) -> None:
+    service.checkers.damaged(_TWO)
+    service.checkers.opened(_TWO, service.recovery(Zxid(-1), Standing.EMPTY))
+    service.checkers.begun(_TWO)
+
+
 def ack_before_durable(service: Service) -> None:
     zxid = service.propose(OpCode.SET_DATA, SetDataRequest("/a", b"2", -1))
     service.log(_ONE, zxid)
@@ -307,6 +313,7 @@ def last_path_purged(service: Service) -> None:
         ("primary order", two_primaries),
         ("commit quorum", commit_without_quorum),
         ("commit quorum", commit_with_a_wiped_server),
+        ("standing", wiped_server_starts_anew),
         ("durability", ack_before_durable),
         ("durability", lost_by_a_crash),
         ("durability", damaged_by_a_crash),

@@ -327,7 +327,8 @@ class Leader:
             raise PeerProtocolError("a learner introduced itself twice")
         hello = decode_learner_hello(packet)
         version = self.quorums.current.version
-        if hello.config_version > version:
+        # One of ours may have logged a change that was never agreed on; the plan takes it back.
+        if hello.config_version > version and hello.ensemble is None:
             raise PeerProtocolError(
                 f"its configuration {hello.config_version:#x} is newer than ours, {version:#x}"
             )

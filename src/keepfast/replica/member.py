@@ -129,6 +129,7 @@ class Member:
         self.ensemble = facts.ensemble
         self.effects: list[Effect] = []
         self.dirty_links: set[Link] = set()
+        self._configured = membership
         if options.is_reconfig_enabled:
             # A file that a change of the membership left behind must not bring the old one back.
             membership = newest_membership(membership, facts.tree)
@@ -171,10 +172,6 @@ class Member:
     @property
     def now_ms(self) -> int:
         return self.replica.now_ms
-
-    @property
-    def is_looking(self) -> bool:
-        return self.role is Role.LOOKING
 
     @property
     def deadline_ms(self) -> int | None:
@@ -578,6 +575,8 @@ class Member:
         self.tree = tree
         if tree is not None:
             self._appended = self._durable = tree.last_zxid
+            if self.options.is_reconfig_enabled:
+                self.adopt(newest_membership(self._configured, tree))
             if self.role is Role.SETTLING:
                 self.standing = Standing.WHOLE
 

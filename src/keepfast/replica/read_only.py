@@ -16,7 +16,8 @@ _PATIENCE_MS: Final = 2000
 def show_while_looking(member: Member) -> None:
     """Begin to serve such clients, or go on, if that is wanted."""
     options, replica = member.options, member.replica
-    if not options.is_read_only_enabled or not member.is_looking:
+    has_leader = member.leader is not None or member.following is not None
+    if not options.is_read_only_enabled or has_leader:
         return
     if replica.is_read_only:
         replica.tick()

@@ -224,8 +224,8 @@ class MemberProcess(Process):
             checkers.given_tree(server, order.tree.last_zxid)
         elif isinstance(order, StoreEpochs):
             checkers.caught_up(server)
-        elif tree is not None:
-            checkers.installed(server, tree.last_zxid)
+        elif isinstance(order, InitialiseStore):
+            checkers.begun(server)
         return tree
 
     def _done(self, order: DiskOrder, result: Tree | StorageError | None) -> None:

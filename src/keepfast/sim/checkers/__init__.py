@@ -25,7 +25,7 @@ from keepfast.sim.checkers.clients import (
 )
 from keepfast.sim.checkers.sessions import EphemeralChecker, ExpiryChecker
 from keepfast.sim.checkers.watches import WatchChecker
-from keepfast.sim.ledger import Ledger
+from keepfast.sim.ledger import Ledger, Violation
 from keepfast.sim.operations import Operation, SessionView
 from keepfast.storage import Recovery, Standing
 from keepfast.tree import Tree
@@ -143,6 +143,15 @@ class Checkers:
             shadow.is_damaged = False
             for checker in self.all:
                 checker.on_healed(server, shadow.durable)
+
+    def begun(self, server: ServerId) -> None:
+        """A server begins a new, empty history."""
+        if self.ledger.shadow_of(server).is_damaged:
+            raise Violation(
+                "standing",
+                f"s{server} lost its history, and begins a new one as if it never had one",
+            )
+        self.installed(server, Zxid(0))
 
     def installed(self, server: ServerId, zxid: Zxid) -> None:
         """A server's history now begins with a state at `zxid`."""
