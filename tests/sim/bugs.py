@@ -466,15 +466,4 @@ BUGS = (
             ),
         ),
     ),
-    Bug(
-        "SYNC behind later commits",
-        (
-            Change(
-                "keepfast.quorum.leader",
-                "Leader.advance",
-                "self._commit(self._host.next_stop(point))",
-                "self._commit(point)",
-            ),
-        ),
-    ),
 )

@@ -16,6 +16,27 @@ from tests.sim.bugs import BUGS, Bug, planted
 # Bug -> the first seed that caught it when this was written.
 CATCHES: dict[str, int] = {
     "ack before fsync": 0,
+    "no directory fsync": 2,
+    "snapshot renamed before fsync": 2,
+    "TRUNC keeps later snapshots": 5,
+    "TRUNC cuts behind the next record": 15,
+    "SNAP keeps the old log": 3,
+    "DIFF over a hole": 1,
+    "first DIFF record unchecked": 9,
+    "purge by count": 26,
+    "epoch written before history": 1,
+    "memory kept over a role change": 1,
+    "wiped server votes": 1,
+    "damaged server votes": 32,
+    "digest mismatch ignored": 0,
+    "session end without its paths": 5,
+    "missing epoch guessed": 8,
+    "partial multi": 5,
+    "read served by a deposed leader": 1183,
+    "commit counted from a non-voter": 1,
+    "commit by the leader alone": 0,
+    "reconfig without joint quorum": 39,
+    "applied before it is committed": 0,
 }
 _MOST_SEEDS = 300
 
