@@ -23,9 +23,10 @@ class Mixed(NamedTuple):
     servers: Mapping[int, ApacheServer]
     membership: Membership
 
-    def launch(self) -> None:
-        for server in self.servers.values():
-            server.launch()
+    def launch(self, *ids: int) -> None:
+        """Start these, or all."""
+        for id in ids or tuple(self.servers):
+            self.servers[id].launch()
 
     def stop(self) -> None:
         for server in self.servers.values():

@@ -42,9 +42,10 @@ def test_voter_that_loses__follows_whom_apache_elects(tmp_path: Path) -> None:
                 voter.look()
                 mixed.launch()
                 result = await voter.wait_elected()
-                assert (result.leader, result.state) == (2, PeerState.FOLLOWING)
+                # The first of them that starts, with our vote, is a quorum already.
+                assert result.leader in (1, 2)
+                assert result.state is PeerState.FOLLOWING
                 assert result.peer_epoch >= 1
-                await wait_modes(mixed, server_1="follower", server_2="leader")
 
     play(work)
 
@@ -60,9 +61,12 @@ def test_voter_with_the_longest_history__leads_and_apache_comes_to_its_port(
             await port.open(mixed.membership, mine)
             async with Voter(mine, mixed.membership) as voter:
                 voter.look(zxid=FAR_ZXID, epoch=FAR_EPOCH)
-                mixed.launch()
+                # One at first: two of them could elect one of them before they hear us.
+                first, second = sorted(others)
+                mixed.launch(first)
                 result = await voter.wait_elected()
                 assert (result.leader, result.state) == (mine, PeerState.LEADING)
+                mixed.launch(second)
                 await port.wait_learners(others)
             types = {packet.type for packet in port.learners.values()}
             assert types == {PacketType.FOLLOWERINFO}
