@@ -11,7 +11,6 @@ import pytest
 
 from keepfast.pipeline.columns import (
     Frames,
-    MemoryFile,
     Origin,
     decode_log,
     frames,
@@ -20,7 +19,7 @@ from keepfast.pipeline.columns import (
     walk,
 )
 from keepfast.pipeline.schemas import TXN_SCHEMA
-from keepfast.storage import Ending, LogReader, ReadFile
+from keepfast.storage import BytesFile, Ending, LogReader, ReadFile
 from keepfast.wire import OPEN_ACL, CreateTxn, DeleteTxn, MalformedRecord, OpCode, SetDataTxn
 from tests.cases import CASES_DIR, case_names
 from tests.pipeline.histories import entry, expected_row, frame, header_row, log_of, random_entries
@@ -92,7 +91,7 @@ def test_every_kind_of_record__whatever_the_window(
 ) -> None:
     monkeypatch.setattr(frames, "WINDOW_SIZE", window)
     for seed in range(3):
-        check_equal(MemoryFile(log_of(random_entries(seed, 150), padding=5000)))
+        check_equal(BytesFile(log_of(random_entries(seed, 150), padding=5000)))
 
 
 def test_walkers_that_start_at_wrong_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +104,7 @@ def test_walkers_that_start_at_wrong_guesses(monkeypatch: pytest.MonkeyPatch) ->
         entry(0x100000001 + number, OpCode.SET_DATA, SetDataTxn("/n", inner[number:], number), 5)
         for number in range(9)
     ]
-    check_equal(MemoryFile(log_of(nested + raw)))
+    check_equal(BytesFile(log_of(nested + raw)))
 
 
 def damaged(data: bytes, choose: random.Random) -> bytes:
@@ -139,7 +138,7 @@ def test_damaged_logs__told_as_storage_tells_them(
         data = damaged(clean, choose)
         if choose.random() < 0.3:
             data = damaged(data, choose)
-        check_equal(MemoryFile(data))
+        check_equal(BytesFile(data))
     tell("80 damaged logs decoded alike")
 
 
@@ -155,7 +154,7 @@ def test_bodies_with_changed_bytes__are_read_or_refused_as_wire_does() -> None:
         changed.append(
             bytes(body if choose.random() < 0.8 else body[: choose.randrange(32, len(raw) + 1)])
         )
-    check_equal(MemoryFile(log_of(changed)))
+    check_equal(BytesFile(log_of(changed)))
 
 
 def test_bytes_that_only_one_check_guards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,15 +165,15 @@ def test_bytes_that_only_one_check_guards(monkeypatch: pytest.MonkeyPatch) -> No
     create[-5] = 7
     delete = entry(0x100000002, OpCode.DELETE, DeleteTxn("/xABCD"))
     refused = [bytes(create), delete.replace(b"ABCD", "\U0001f600".encode())]
-    check_equal(MemoryFile(log_of(refused)))
-    assert all(row["problem"] for row in rows_of(MemoryFile(log_of(refused))))
+    check_equal(BytesFile(log_of(refused)))
+    assert all(row["problem"] for row in rows_of(BytesFile(log_of(refused))))
     sound = random_entries(5, 12)
     data = log_of(sound)
     mark = 15
     for raw in sound:
         mark += len(raw) + 13
         assert data[mark : mark + 1] == b"B"
-        check_equal(MemoryFile(data[:mark] + b"C" + data[mark + 1 :]))
+        check_equal(BytesFile(data[:mark] + b"C" + data[mark + 1 :]))
 
 
 def test_sound_records__are_proven_by_one_sum_not_one_by_one(
@@ -185,7 +184,7 @@ def test_sound_records__are_proven_by_one_sum_not_one_by_one(
 
     monkeypatch.setattr(frames, "_first_bad", never)
     for seed in range(5):
-        assert rows_of(MemoryFile(log_of(random_entries(seed, 100), padding=10)))
+        assert rows_of(BytesFile(log_of(random_entries(seed, 100), padding=10)))
 
 
 def test_parts_of_a_file__own_each_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +193,7 @@ def test_parts_of_a_file__own_each_record_once(monkeypatch: pytest.MonkeyPatch) 
     for size in (400, 1313, 4000):
         data = log_of(random_entries(size, 60), padding=1000)
         for _ in range(4):
-            file = MemoryFile(data)
+            file = BytesFile(data)
             whole = rows_of(file)
             parts = [
                 row
@@ -207,17 +206,17 @@ def test_parts_of_a_file__own_each_record_once(monkeypatch: pytest.MonkeyPatch) 
 
 def test_wanted_columns_only() -> None:
     data = log_of(random_entries(1, 80))
-    whole = rows_of(MemoryFile(data))
+    whole = rows_of(BytesFile(data))
     for columns in (["zxid"], ["path", "zxid"], ["ops", "digest"], ["problem"], ["acl", "op"]):
-        rows = rows_of(MemoryFile(data), columns=columns)
+        rows = rows_of(BytesFile(data), columns=columns)
         assert rows == [{name: row[name] for name in columns} for row in whole]
-    assert [batch.schema for batch in decode_log(MemoryFile(data), ORIGIN)] == [TXN_SCHEMA]
+    assert [batch.schema for batch in decode_log(BytesFile(data), ORIGIN)] == [TXN_SCHEMA]
 
 
 def test_a_length_of_gigabytes__costs_nothing() -> None:
     sound = random_entries(2, 5)
     data = log_of(sound) + (b"\0\0\0\0\1\2\3\4" + b"\x7f\xff\xff\xff" + b"x" * 100)
-    rows = rows_of(MemoryFile(data))
+    rows = rows_of(BytesFile(data))
     assert "2147483647" in rows[-1]["problem"]
 
 
@@ -237,18 +236,18 @@ def test_a_huge_record__larger_than_the_window(monkeypatch: pytest.MonkeyPatch) 
     entries = [
         entry(0x100000000 + i, 5, SetDataTxn("/h", b"h" * 9000 * i, i), 1) for i in range(1, 6)
     ]
-    check_equal(MemoryFile(log_of(entries, padding=10_000)))
+    check_equal(BytesFile(log_of(entries, padding=10_000)))
 
 
 def test_other_files_become_rows_too() -> None:
     for data in (b"", b"ZKLG", bytes(40), b"<html>" * 10):
-        rows = rows_of(MemoryFile(data))
+        rows = rows_of(BytesFile(data))
         assert len(rows) == 1
         assert rows[0]["problem"]
         assert rows[0]["zxid"] is None
 
 
 def test_batches_are_arrow_of_the_documented_types() -> None:
-    batch = next(iter(decode_log(MemoryFile(log_of(random_entries(1, 20))), ORIGIN)))
+    batch = next(iter(decode_log(BytesFile(log_of(random_entries(1, 20))), ORIGIN)))
     batch.validate(full=True)
     assert batch.schema.field("time").type == pa.timestamp("us", "UTC")

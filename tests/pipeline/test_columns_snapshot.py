@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from keepfast.pipeline.columns import (
-    MemoryFile,
     Origin,
     SnapshotReader,
     compare_snapshots,
@@ -21,7 +20,14 @@ from keepfast.pipeline.columns import (
     walk,
 )
 from keepfast.pipeline.schemas import ZNODE_SCHEMA
-from keepfast.storage import Compression, RealDisk, SnapshotInfo, load_tree, snapshot_pieces
+from keepfast.storage import (
+    BytesFile,
+    Compression,
+    RealDisk,
+    SnapshotInfo,
+    load_tree,
+    snapshot_pieces,
+)
 from keepfast.storage.compression import packer
 from keepfast.tree import CONFIG, AclTable, Tree, persisted
 from keepfast.wire import (
@@ -147,7 +153,7 @@ def test_flipped_bytes_and_cuts__are_noticed(tmp_path: Path) -> None:
     origin = Origin(file="snapshot.100000002")
 
     def problem(data: bytes) -> tuple[str | None, SnapshotInfo | None]:
-        reader = SnapshotReader(MemoryFile(data), origin)
+        reader = SnapshotReader(BytesFile(data), origin)
         for batch in reader.batches():
             batch.validate()
         return reader.problem, reader.info

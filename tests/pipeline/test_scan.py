@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from keepfast.pipeline.columns import MemoryFile, Origin, frames, open_file
+from keepfast.pipeline.columns import Origin, frames, open_file
 from keepfast.pipeline.scan import Summary, add_hashes, as_batch, summarize
 from keepfast.pipeline.schemas import BUCKET_BITS, SUMMARY_SCHEMA
-from keepfast.storage import RealDisk, data_directory, survey_log
+from keepfast.storage import BytesFile, RealDisk, data_directory, survey_log
 from keepfast.wire import ErrorTxn, MultiTxn, OpCode, SetDataTxn, SubTxn, encode_txn_body
 from tests.cases import CASES_DIR, case_names
 from tests.pipeline.histories import entry, log_of, random_entries, random_multi
@@ -33,7 +33,7 @@ def sums(rows: list[Summary]) -> dict[int, tuple[int, int]]:
 
 
 def content_of(*entries: bytes) -> int:
-    return add_hashes(*(row.content_hash for row in summarize(MemoryFile(log_of(list(entries))))))
+    return add_hashes(*(row.content_hash for row in summarize(BytesFile(log_of(list(entries))))))
 
 
 @pytest.mark.parametrize("name", case_names("healthy-plain"))
@@ -83,19 +83,17 @@ def test_runs__are_those_of_the_survey(name: str) -> None:
 
 def test_sums_do_not_depend_on_files_windows_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [e for e in random_entries(9, 400) if b"nonsense" not in e]
-    whole = sums(summarize(MemoryFile(log_of(entries))))
-    two = summarize(MemoryFile(log_of(entries[:123]))) + summarize(
-        MemoryFile(log_of(entries[123:]))
-    )
+    whole = sums(summarize(BytesFile(log_of(entries))))
+    two = summarize(BytesFile(log_of(entries[:123]))) + summarize(BytesFile(log_of(entries[123:])))
     assert sums(two) == whole
     monkeypatch.setattr(frames, "WINDOW_SIZE", 300)
     data = log_of(entries, padding=100)
-    rows = summarize(MemoryFile(data))
+    rows = summarize(BytesFile(data))
     assert sums(rows) == whole
     parts = [
         row
         for start in range(0, len(data), 999)
-        for row in summarize(MemoryFile(data), start, start + 999)
+        for row in summarize(BytesFile(data), start, start + 999)
     ]
     assert sums(parts) == whole
     assert all(a.end_offset == b.start_offset for a, b in pairwise(rows))
@@ -143,7 +141,7 @@ def test_both_forms_of_a_failed_multi__have_one_sum() -> None:
 def test_digests_count_apart() -> None:
     body = SetDataTxn("/a", b"x", 1)
     bare = entry(7, OpCode.SET_DATA, body)
-    (row, _) = summarize(MemoryFile(log_of([entry(7, OpCode.SET_DATA, body, 12345)])))
+    (row, _) = summarize(BytesFile(log_of([entry(7, OpCode.SET_DATA, body, 12345)])))
     assert row.content_hash == content_of(bare)
     assert row.digests == 1
     assert row.digest_hash != 0
@@ -153,11 +151,11 @@ def test_records_without_a_number_of_their_own__are_left_out_of_the_sum() -> Non
     first = entry(0x100000001, OpCode.SET_DATA, SetDataTxn("/a", b"x", 1))
     second = entry(0x100000002, OpCode.SET_DATA, SetDataTxn("/a", b"y", 2))
     unnumbered = entry(0x100000001, OpCode.ERROR, ErrorTxn(-5))
-    (row, _) = summarize(MemoryFile(log_of([first, unnumbered, second])))
+    (row, _) = summarize(BytesFile(log_of([first, unnumbered, second])))
     assert (row.records, row.unnumbered) == (2, 1)
     assert row.content_hash == content_of(first, second)
     # The same txn twice is not that: it counts, and it starts a run.
-    assert len(summarize(MemoryFile(log_of([first, first, second])))) == 3
+    assert len(summarize(BytesFile(log_of([first, first, second])))) == 3
 
 
 def test_steps_and_damage__are_rows() -> None:
@@ -166,7 +164,7 @@ def test_steps_and_damage__are_rows() -> None:
 
     zxids = [0x100000001, 0x100000002, 0x100000005, 0x200000001, 0x200000002, 0x1FFFFFFFF, 5]
     data = bytearray(log_of([write(zxid) for zxid in zxids], padding=50))
-    rows = summarize(MemoryFile(bytes(data)))
+    rows = summarize(BytesFile(bytes(data)))
     assert [(row.first_zxid, row.last_zxid) for row in rows if row.kind == "run"] == [
         (0x100000001, 0x100000002),
         (0x100000005, 0x100000005),
@@ -175,7 +173,7 @@ def test_steps_and_damage__are_rows() -> None:
         (5, 5),
     ]
     data[rows[1].start_offset + 40] ^= 1
-    kinds = [row.kind for row in summarize(MemoryFile(bytes(data)))]
+    kinds = [row.kind for row in summarize(BytesFile(bytes(data)))]
     assert kinds == ["run", "damage", "run", "run", "run", "end"]
     batch = as_batch(rows, Origin("e", "s", "f"))
     assert batch.schema == SUMMARY_SCHEMA

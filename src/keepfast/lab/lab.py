@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from keepfast.client import Client, ClientOptions, OperationFailed
 from keepfast.lab import damage
 from keepfast.lab.process import LabError, LabServer, wait_until
-from keepfast.lab.raw import RawSession
+from keepfast.lab.raw import SESSION_MS, RawSession
 from keepfast.lab.releases import Release
 from keepfast.lab.scenario import Scenario
 from keepfast.lab.small_disk import SmallDisk
@@ -30,8 +30,6 @@ _UNHEARD_SECONDS: Final = 12.0
 _COUNTER: Final = 0xFFFFFFFF
 # Znodes in one multi.
 _AT_ONCE: Final = 100
-# Sessions outlive every pause of a scenario: one that expired would add a txn of its own.
-_SESSION_MS: Final = 600_000
 _PROPERTIES: Final = {
     "zookeeper.admin.enableServer": "false",
     "zookeeper.4lw.commands.whitelist": "*",
@@ -42,7 +40,7 @@ _CONFIGURATION: Final = {
     "initLimit": "20",
     "syncLimit": "10",
     "maxClientCnxns": "0",
-    "maxSessionTimeout": str(_SESSION_MS),
+    "maxSessionTimeout": str(SESSION_MS),
 }
 
 
@@ -179,7 +177,7 @@ class Lab:
 
     def client(self, id: int) -> Client:
         """A client of one server, for a `with` block."""
-        options = ClientOptions(session_timeout_ms=_SESSION_MS, operation_timeout_s=30)
+        options = ClientOptions(session_timeout_ms=SESSION_MS, operation_timeout_s=30)
         return Client(str(self.servers[id].address), options)
 
     def write(self, values: Mapping[str, str]) -> None:

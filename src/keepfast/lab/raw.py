@@ -26,7 +26,8 @@ from keepfast.wire import (
 )
 
 _TIMEOUT_SECONDS: Final = 30.0
-_SESSION_MS: Final = 600_000
+# Sessions outlive every pause of a scenario: one that expired would add a txn of its own.
+SESSION_MS: Final = 600_000
 
 
 class RawSession:
@@ -41,7 +42,7 @@ class RawSession:
         """Open the session, or take it up again, on a server."""
         self.drop()
         self._socket = connection = socket.create_connection(address, _TIMEOUT_SECONDS)
-        request = ConnectRequest(0, Zxid(0), _SESSION_MS, self._session_id, self._password, False)
+        request = ConnectRequest(0, Zxid(0), SESSION_MS, self._session_id, self._password, False)
         connection.sendall(encode_frame(encode(request)))
         frames = FrameParser(1 << 20)
         while True:

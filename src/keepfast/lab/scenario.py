@@ -30,5 +30,3 @@ class Scenario:
     expected: Mapping[str, str] = field(default_factory=dict)
     # What the audit calls it.
     kind: str = ""
-    # Releases that end divergent or refuse to start; others should end equal.
-    known_in: tuple[str, ...] = ("apache",)

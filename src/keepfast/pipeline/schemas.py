@@ -67,6 +67,18 @@ TXN_SCHEMA = pa.schema(
     ]
 )
 
+# Of a znode, wherever one is shown.
+STAT = (
+    ("czxid", pa.int64()),
+    ("mzxid", pa.int64()),
+    ("pzxid", pa.int64()),
+    ("ctime", TIME),
+    ("mtime", TIME),
+    ("version", pa.int32()),
+    ("cversion", pa.int32()),
+    ("aversion", pa.int32()),
+)
+
 ZNODE_SCHEMA = pa.schema(
     [
         *SOURCE,
@@ -76,14 +88,7 @@ ZNODE_SCHEMA = pa.schema(
         ("data", pa.binary()),
         ("acl_key", pa.int64()),
         ("acl", ACL_LIST),
-        ("czxid", pa.int64()),
-        ("mzxid", pa.int64()),
-        ("pzxid", pa.int64()),
-        ("ctime", TIME),
-        ("mtime", TIME),
-        ("version", pa.int32()),
-        ("cversion", pa.int32()),
-        ("aversion", pa.int32()),
+        *STAT,
         ("ephemeral_owner", pa.int64()),
         ("problem", pa.string()),
     ]

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from keepfast.pipeline.layout import EnsembleFiles, discover
-from keepfast.pipeline.schemas import ACL_LIST, TIME, spark_schema
+from keepfast.pipeline.schemas import ACL_LIST, STAT, spark_schema
 from keepfast.pipeline.state import (
     EnsembleState,
     Moment,
@@ -39,14 +39,7 @@ STATE_SCHEMA = pa.schema(
         ("kind", pa.string()),
         ("session_id", pa.int64()),
         ("ttl_ms", pa.int64()),
-        ("czxid", pa.int64()),
-        ("mzxid", pa.int64()),
-        ("pzxid", pa.int64()),
-        ("ctime", TIME),
-        ("mtime", TIME),
-        ("version", pa.int32()),
-        ("cversion", pa.int32()),
-        ("aversion", pa.int32()),
+        *STAT,
         ("children", pa.int32()),
         ("problem", pa.string()),
     ]

@@ -25,7 +25,7 @@ from keepfast.quorum.election import (
     Election,
     ElectionOptions,
 )
-from keepfast.quorum.hello import decode_snap_digests, encode_snap
+from keepfast.quorum.hello import TREE_SIGNATURE, decode_snap_digests, encode_snap
 from keepfast.quorum.leader import Leader, LeaderHost, OwnHistory
 from keepfast.quorum.leader import Phase as LeaderPhase
 from keepfast.quorum.learner import Learner, LearnerFacts, LearnerHost, Stage
@@ -58,6 +58,7 @@ __all__ = [
     "ELECTION_NOTES",
     "NO_VOTE",
     "NO_ZXID",
+    "TREE_SIGNATURE",
     "Address",
     "Ballot",
     "Candidacy",

@@ -21,6 +21,7 @@ from keepfast.wire import (
     QuorumPacket,
     ServerId,
     Zxid,
+    encode_string,
     make_zxid,
 )
 
@@ -32,6 +33,8 @@ _INFO: Final = Struct(">qiq")
 _INT: Final = Struct(">i")
 _SNAP_MAGIC: Final = b"KFsn"
 _SNAP: Final = Struct(">4sQQ")
+# What ends the tree behind a SNAP.
+TREE_SIGNATURE: Final = encode_string("BenWasHere")
 
 
 class LearnerHello(NamedTuple):

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from keepfast.quorum.effects import Effect, Hangup, StoreEpochs
 from keepfast.quorum.hello import (
@@ -54,10 +54,6 @@ from keepfast.wire import (
     epoch_of,
     format_zxid,
     make_zxid,
-)
-
-LEADER_NOTES: Final = frozenset(
-    ("learner-refused", "learner-silent", "learner-slow", "catch-up", "epoch", "established")
 )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from keepfast.quorum import TREE_SIGNATURE
 from keepfast.tree import Tree, TreeBuilder, TreeError
 from keepfast.wire import (
     ACL,
@@ -19,11 +20,8 @@ from keepfast.wire import (
     PeerProtocolError,
     Reader,
     Zxid,
-    encode_string,
     exact_codec_of,
 )
-
-SIGNATURE: Final = encode_string("BenWasHere")
 
 _INT: Final = Struct(">i")
 _LONG: Final = Struct(">q")
@@ -127,10 +125,10 @@ class TreeReceiver:
         return True
 
     def _signature(self) -> bool:
-        taken = self._take(len(SIGNATURE))
+        taken = self._take(len(TREE_SIGNATURE))
         if taken is None:
             return False
-        if taken != SIGNATURE:
+        if taken != TREE_SIGNATURE:
             raise MalformedRecord("no signature behind the tree", self.received)
         self._is_signed = True
         return True

@@ -16,6 +16,7 @@ from keepfast.storage.disk import (
     read_file,
     replace_file,
 )
+from keepfast.storage.disk_views import BytesFile
 from keepfast.storage.epochs import Epochs
 from keepfast.storage.history import History, LogRecord
 from keepfast.storage.layout import (
@@ -50,6 +51,7 @@ from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
 from keepfast.storage.rescue import RescueKind, RescuePlan, apply_rescue, plan_rescue
 from keepfast.storage.retention import RetentionPlan, has_path, plan_retention
 from keepfast.storage.snapshot_file import (
+    SnapshotCursor,
     SnapshotInfo,
     SnapshotSink,
     load_tree,
@@ -63,6 +65,7 @@ from keepfast.storage.survey import LogSurvey, Progress, Run, survey_log
 __all__ = [
     "NO_HISTORY",
     "Buffer",
+    "BytesFile",
     "Compression",
     "DataDirectory",
     "Disk",
@@ -92,6 +95,7 @@ __all__ = [
     "Seal",
     "SegmentEntry",
     "Severity",
+    "SnapshotCursor",
     "SnapshotEntry",
     "SnapshotInfo",
     "SnapshotSink",

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 
 from keepfast.quorum import (
+    TREE_SIGNATURE,
     RecordStream,
     TreeStream,
     encode_commit,
@@ -26,11 +27,9 @@ from keepfast.wire import (
     CorruptLog,
     CorruptSnapshot,
     Zxid,
-    encode_string,
     invariant,
 )
 
-_SIGNATURE = encode_string("BenWasHere")
 _CHUNK_BYTES = 1 << 18
 
 
@@ -85,7 +84,7 @@ def tree_packets(history: History, entry: SnapshotEntry, stream: TreeStream) -> 
     except OSError as error:
         history.doubts.snapshots.add(entry.name)
         raise CorruptSnapshot(f"cannot be read: {error.strerror}", path) from error
-    yield _SIGNATURE
+    yield TREE_SIGNATURE
     if entry.zxid < stream.up_to:
         yield from record_packets(history, RecordStream(entry.zxid, stream.up_to))
 

@@ -66,7 +66,7 @@ class _ViewedFile:
         self.close()
 
 
-class _BytesFile:
+class BytesFile:
     """A file whose content is in memory."""
 
     def __init__(self, data: bytes) -> None:
@@ -194,7 +194,7 @@ class PlannedDisk(ReadOnlyDisk):
 
     def open_read(self, path: str) -> ReadFile:
         if path in self._contents:
-            return _BytesFile(self._contents[path])
+            return BytesFile(self._contents[path])
         if path in self._hidden:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         file = self._disk.open_read(path)

@@ -86,7 +86,7 @@ class SnapshotInfo:
     last_processed: Zxid | None = None
 
 
-class _Cursor:
+class SnapshotCursor:
     """Reads the unpacked stream in order and keeps the running Adler-32 of what was read."""
 
     def __init__(self, pieces: Iterator[bytes], name: str) -> None:
@@ -130,8 +130,13 @@ class _Cursor:
         value: int = _INT.unpack(self.take(_INT.size, what))[0]
         return value
 
-    def adler(self) -> int:
-        return zlib.adler32(memoryview(self.buffer)[: self.position], self._adler)
+    def check_seal(self) -> None:
+        """Take a seal and hold it against all bytes before it; raises CorruptSnapshot."""
+        offset = self.offset
+        expected = zlib.adler32(memoryview(self.buffer)[: self.position], self._adler)
+        adler, *text = _SEAL.unpack(self.take(_SEAL.size, "a seal"))
+        if (adler, *text) != (expected, *_SEAL_TEXT):
+            raise CorruptSnapshot("fails its seal (Adler-32)", self.name, offset)
 
     def at_end(self) -> bool:
         return not self.fill(1)
@@ -151,7 +156,7 @@ def parse_snapshot(
         with disk.open_read(path) as file:
             if file.size() == 0:
                 raise CorruptSnapshot("is empty", path, 0)
-            cursor = _Cursor(unpacked(file, compression, path), path)
+            cursor = SnapshotCursor(unpacked(file, compression, path), path)
             return _parse(cursor, zxid, sink)
     except OSError as error:
         raise CorruptSnapshot(f"cannot be read: {error.strerror}", path) from error
@@ -211,7 +216,7 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _parse(cursor: _Cursor, zxid: Zxid, sink: SnapshotSink) -> SnapshotInfo:
+def _parse(cursor: SnapshotCursor, zxid: Zxid, sink: SnapshotSink) -> SnapshotInfo:
     if cursor.take(len(SNAPSHOT_HEADER), "the header")[:4] != SNAPSHOT_MAGIC:
         raise CorruptSnapshot("does not begin with ZKSN: not a snapshot", cursor.name, 0)
     try:
@@ -220,16 +225,16 @@ def _parse(cursor: _Cursor, zxid: Zxid, sink: SnapshotSink) -> SnapshotInfo:
         _parse_nodes(cursor, sink)
     except TreeError as error:
         raise CorruptSnapshot(str(error), cursor.name, cursor.offset) from error
-    _check_seal(cursor)
+    cursor.check_seal()
     info = SnapshotInfo(zxid, session_count)
     if cursor.at_end():
         return info
     digest_zxid, version, digest = _DIGEST.unpack(cursor.take(_DIGEST.size, "the digest"))
-    _check_seal(cursor)
+    cursor.check_seal()
     last: Zxid | None = None
     if not cursor.at_end():
         last = Zxid(_LONG.unpack(cursor.take(_LONG.size, "the last processed zxid"))[0])
-        _check_seal(cursor)
+        cursor.check_seal()
         if not cursor.at_end():
             raise CorruptSnapshot("has bytes behind its last seal", cursor.name, cursor.offset)
     # Zxid 0 with digest 0: nothing had been applied yet, so there was no digest to write.
@@ -244,14 +249,7 @@ def _parse(cursor: _Cursor, zxid: Zxid, sink: SnapshotSink) -> SnapshotInfo:
     )
 
 
-def _check_seal(cursor: _Cursor) -> None:
-    offset, expected = cursor.offset, cursor.adler()
-    adler, *text = _SEAL.unpack(cursor.take(_SEAL.size, "a seal"))
-    if (adler, *text) != (expected, *_SEAL_TEXT):
-        raise CorruptSnapshot("fails its seal (Adler-32)", cursor.name, offset)
-
-
-def _parse_sessions(cursor: _Cursor, sink: SnapshotSink) -> int:
+def _parse_sessions(cursor: SnapshotCursor, sink: SnapshotSink) -> int:
     count = cursor.take_int("the number of sessions")
     if count < 0:
         raise CorruptSnapshot(f"claims {count} sessions", cursor.name, cursor.offset)
@@ -266,7 +264,7 @@ def _parse_sessions(cursor: _Cursor, sink: SnapshotSink) -> int:
     return count
 
 
-def _parse_acls(cursor: _Cursor, sink: SnapshotSink) -> None:
+def _parse_acls(cursor: SnapshotCursor, sink: SnapshotSink) -> None:
     for _ in range(cursor.take_int("the number of ACL lists")):
         key: int = _LONG.unpack(cursor.take(_LONG.size, "an ACL key"))[0]
         size = 4096
@@ -296,7 +294,7 @@ def _encode_acl_list(acl: AclList) -> bytes:
     return _INT.pack(len(acl)) + b"".join(_ACL_CODEC.encode(entry) for entry in acl)
 
 
-def _parse_nodes(cursor: _Cursor, sink: SnapshotSink) -> None:
+def _parse_nodes(cursor: SnapshotCursor, sink: SnapshotSink) -> None:
     while True:
         try:
             cursor.position = sink.add_encoded(cursor.buffer, cursor.position)

@@ -47,5 +47,4 @@ SCENARIO = Scenario(
     keys=("/a", "/b", "/c"),
     expected={"/b": "1", "/c": "3"},
     kind="stale-record-after-snap",
-    known_in=("apache", "apache:3.4.14"),
 )

@@ -6,7 +6,7 @@ by record decoders of `wire` and `storage` are the authority: what the quick way
 decode is handed to them, and tests compare the two on every kind of record.
 """
 
-from keepfast.pipeline.columns.access import LocalFile, MemoryFile, open_file
+from keepfast.pipeline.columns.access import LocalFile, open_file
 from keepfast.pipeline.columns.compare import SnapshotDifference, compare_snapshots
 from keepfast.pipeline.columns.frames import Damage, Frames, read_frames
 from keepfast.pipeline.columns.hashing import content_hashes
@@ -17,7 +17,6 @@ __all__ = [
     "Damage",
     "Frames",
     "LocalFile",
-    "MemoryFile",
     "Origin",
     "SnapshotDifference",
     "SnapshotReader",

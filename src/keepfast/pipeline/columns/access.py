@@ -108,33 +108,6 @@ class _RemoteFile:
         self.close()
 
 
-class MemoryFile:
-    """Bytes that are read as if they were a file."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def size(self) -> int:
-        return len(self._data)
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        return self._data[offset : offset + size]
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
 def open_file(path: str) -> ReadFile:
     """Open a local path or an address; every failure is an OSError."""
     if not is_remote(path):

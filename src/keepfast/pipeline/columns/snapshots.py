@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -22,6 +21,7 @@ from keepfast.pipeline.schemas import ACL_LIST, ZNODE_SCHEMA, pruned
 from keepfast.storage import (
     Compression,
     ReadFile,
+    SnapshotCursor,
     SnapshotInfo,
     compression,
     parse_snapshot_name,
@@ -43,8 +43,6 @@ _HEADER_SIZE = 16
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _DIGEST = struct.Struct(">qiQ")
-_SEAL = struct.Struct(">qic")
-_SEAL_TEXT = (1, b"/")
 _TERMINATOR = b"\0\0\0\1/"
 _SESSION = np.dtype([("id", ">i8"), ("timeout", ">i4")])
 _SESSION_CHUNK = 10_000
@@ -119,7 +117,9 @@ class SnapshotReader:
 
     def nodes(self) -> Iterator[Nodes]:
         """The znodes where they lie; raises CorruptSnapshot at the first thing wrong."""
-        stream = _Stream(_pieces(self._file, self._packing, self._origin.file), self._origin.file)
+        stream = SnapshotCursor(
+            _pieces(self._file, self._packing, self._origin.file), self._origin.file
+        )
         try:
             if self._file.size() == 0:
                 raise CorruptSnapshot("is empty", self._origin.file, 0)
@@ -149,7 +149,7 @@ class SnapshotReader:
         arrays = [pa.array([row.get(field.name)], field.type) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _read_sessions(self, stream: _Stream) -> None:
+    def _read_sessions(self, stream: SnapshotCursor) -> None:
         count = stream.take_int("the number of sessions")
         if count < 0:
             raise CorruptSnapshot(f"claims {count} sessions", None, stream.offset)
@@ -166,7 +166,7 @@ class SnapshotReader:
                 self.sessions[session_id] = timeout_ms
             count -= portion
 
-    def _read_acls(self, stream: _Stream) -> None:
+    def _read_acls(self, stream: SnapshotCursor) -> None:
         for _ in range(stream.take_int("the number of ACL lists")):
             key: int = _LONG.unpack(stream.take(_LONG.size, "an ACL key"))[0]
             size = 4096
@@ -186,7 +186,7 @@ class SnapshotReader:
             stream.position = reader.offset
             self.acls[key] = acl
 
-    def _read_nodes(self, stream: _Stream) -> Iterator[tuple[View, int, Ints]]:
+    def _read_nodes(self, stream: SnapshotCursor) -> Iterator[tuple[View, int, Ints]]:
         """Chunks of znodes: a buffer, where it begins, and where in it each znode does."""
         while True:
             data = stream.buffer[stream.position :]
@@ -205,7 +205,7 @@ class SnapshotReader:
             if not stream.fill(left + 1, max(2 * left, _WINDOW_SIZE)):
                 raise CorruptSnapshot("ends inside the znodes", None, stream.offset + left)
 
-    def _read_seals(self, stream: _Stream) -> SnapshotInfo:
+    def _read_seals(self, stream: SnapshotCursor) -> SnapshotInfo:
         stream.check_seal()
         count = len(self.sessions)
         if stream.at_end():
@@ -337,57 +337,3 @@ def _check_lengths(view: View, offset: int, base: int) -> None:
             reason = f"a znode with an impossible length, {length}"
             raise CorruptSnapshot(reason, None, base + at)
         at += _INT.size + max(length, 0)
-
-
-class _Stream:
-    """The unpacked bytes in order, with the Adler-32 of all that was passed."""
-
-    def __init__(self, pieces: Iterator[bytes], name: str) -> None:
-        self._pieces = pieces
-        self._name = name
-        self.buffer = b""
-        self.position = 0
-        self._base = 0  # offset of buffer[0]
-        self._adler = 1  # of everything before buffer[0]
-
-    @property
-    def offset(self) -> int:
-        return self._base + self.position
-
-    def fill(self, size: int, wanted: int = 0) -> bool:
-        """Have `size` bytes ready, or `wanted`; False where the stream ends."""
-        if len(self.buffer) - self.position >= size:
-            return True
-        self._adler = zlib.adler32(memoryview(self.buffer)[: self.position], self._adler)
-        parts = [self.buffer[self.position :]]
-        ready = len(parts[0])
-        for piece in self._pieces:
-            parts.append(piece)
-            ready += len(piece)
-            if ready >= max(size, wanted):
-                break
-        self._base += self.position
-        self.buffer = b"".join(parts)
-        self.position = 0
-        return ready >= size
-
-    def take(self, size: int, what: str) -> bytes:
-        if not self.fill(size):
-            raise CorruptSnapshot(f"ends inside {what}", self._name, self.offset)
-        start = self.position
-        self.position += size
-        return self.buffer[start : self.position]
-
-    def take_int(self, what: str) -> int:
-        value: int = _INT.unpack(self.take(_INT.size, what))[0]
-        return value
-
-    def at_end(self) -> bool:
-        return not self.fill(1)
-
-    def check_seal(self) -> None:
-        offset = self.offset
-        expected = zlib.adler32(memoryview(self.buffer)[: self.position], self._adler)
-        adler, *text = _SEAL.unpack(self.take(_SEAL.size, "a seal"))
-        if (adler, *text) != (expected, *_SEAL_TEXT):
-            raise CorruptSnapshot("fails its seal (Adler-32)", self._name, offset)
