@@ -527,17 +527,28 @@ def test_changed_electorate__begins_a_round() -> None:
     assert machine.election_epoch == 2
 
 
-def test_pending_change__both_quorums_elect() -> None:
+def test_pending_change__the_agreed_voters_elect() -> None:
+    """The others may not know that they are to vote; the leader needs them, and counts them."""
     machine = looking(2)
     machine.reconfigure(majority(3), Membership(tuple(map(member, (2, 4, 5))), Zxid(9)))
 
-    for sender in (1, 3):
+    for sender in (4, 5):
         hear(machine, sender, word(2, round_=2))
     machine.tick(1000)
     assert machine.result is None
-    hear(machine, 4, word(2, round_=2), now_ms=1000)
+    hear(machine, 1, word(2, round_=2), now_ms=1000)
     machine.tick(2000)
     assert machine.result is not None
+
+
+def test_change_that_only_we_have__a_leader_of_the_others_is_followed() -> None:
+    machine = looking(2)
+    machine.reconfigure(majority(3), Membership(tuple(map(member, (1, 2, 3, 4, 5))), Zxid(9)))
+
+    for sender, state in ((1, FOLLOWING), (3, LEADING)):
+        hear(machine, sender, word(3, round_=7, state=state))
+    assert machine.result is not None
+    assert machine.result.leader == 3
 
 
 def test_removed_server__only_asks() -> None:

@@ -36,6 +36,7 @@ from keepfast.storage import (
     record_packets,
     tree_packets,
 )
+from keepfast.tree import PrepareOptions
 from keepfast.wire import BrokenHistory, DiskFull, ServerId
 
 START_MS = 1_000_000
@@ -89,6 +90,7 @@ class Node:
             epochs.accepted,
             epochs.current,
             store.manifest.ensemble,
+            store.manifest.membership,
             lambda: store.history,
         )
         options = ReplicaOptions(
@@ -96,6 +98,7 @@ class Node:
             tick_ms=100,
             min_session_timeout_ms=200,
             max_session_timeout_ms=60_000,
+            prepare=PrepareOptions(is_acl_skipped=self.world.options.is_reconfig_enabled),
         )
         replica = Replica(None, options, self.world.now_ms, self.world.now_ms)
         identity = f"{self.server_id:032x}"

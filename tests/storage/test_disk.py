@@ -576,6 +576,18 @@ def test_power_loss_in_make_directory_durably__whole_path_once_it_returned() -> 
     assert {state.is_directory("/a/b/c") for state in disk.crash_states()} == {True, False}
 
 
+@pytest.mark.parametrize("place", ["/", "/a", "/a/b"])
+def test_failed_sync_in_make_directory_durably__the_next_try_is_durable(place: str) -> None:
+    """The names that a failed sync lost are seen until a crash: they must be made anew."""
+    disk = MemoryDisk()
+    disk.inject("fsync_directory", place)
+    with pytest.raises(OSError):
+        make_directory_durably(disk, "/a/b/c")
+    disk.heal()
+    make_directory_durably(disk, "/a/b/c")
+    assert [state.is_directory("/a/b/c") for state in disk.crash_states()] == [True]
+
+
 def test_power_loss_passes_through_error_handling__nothing_is_cleaned_up() -> None:
     disk = MemoryDisk()
     disk.make_directory("/d")

@@ -133,6 +133,8 @@ def again(step: Step, server: Server) -> None:
 def look_while_full(server: Server, campaign: Campaign) -> None:
     """Nothing partial has a live name, nothing is left lying about, and reads go on."""
     disk = server.memory_disk
+    if not disk.is_directory(server.directory.snapshots):
+        return  # refused before anything was made
     listing = list_directory(disk, server.directory)
     assert not listing.temporaries
     expected = server.ledger.expectation

@@ -7,6 +7,7 @@ import pytest
 from keepfast.storage import Epochs, MemoryDisk, Recovery, Severity, Standing, Store, recover
 from keepfast.storage.disk_damage import remove_file, restore_file
 from keepfast.storage.layout import LOCK_NAME
+from keepfast.tree import make_node
 from keepfast.wire import (
     READ_ACL,
     LogEntry,
@@ -141,7 +142,7 @@ def place_with_unknown_acl(has_record: bool) -> Place:
     entry = encode_entry(LogEntry(header, body, TxnDigest(2, tree.digest)))
     node = tree.find("/1.3")
     assert node is not None
-    node.acl = 9
+    node.packed = make_node(node.data, 9, node.stat).packed
     place.snapshot("1.1", tree, ahead=zxid("1.2"))
     entries = [history.entry(zxid("1.1"))]
     place.put("log.100000001", log_bytes([*entries, *([entry] if has_record else [])]))
@@ -166,7 +167,7 @@ def test_acl_that_nothing_brings__refused() -> None:
     tree = history.tree_at(zxid("1.1"))
     node = tree.find("/1.3")
     assert node is not None
-    node.acl = 9
+    node.packed = make_node(node.data, 9, node.stat).packed
     place = Place()
     place.snapshot("1.1", tree)
     place.log("1.1-1.3", history)
@@ -218,6 +219,20 @@ def test_nothing_left_but_the_witness__lost_and_not_new() -> None:
     assert found_on(disk) == (Standing.EMPTY, None, set())
     disk.put(ONE_PLACE.witness, bytes(8192))
     assert found_on(disk) == (Standing.DAMAGED, None, {"manifest-missing"})
+
+
+@pytest.mark.parametrize("content", [b"", b"2", bytes(4096)])
+def test_open_segment_without_its_header__damaged(content: bytes) -> None:
+    """No crash leaves that: the header is durable before the manifest lists the segment."""
+    disk = MemoryDisk()
+    server = Server(disk)
+    server.start()
+    server.write(20, 20)
+    disk.put(ONE_PLACE.in_logs("log.100000001"), content)
+    disk.put(ONE_PLACE.witness, bytes(8192))
+    standing, _, codes = found_on(disk)
+    assert standing is Standing.DAMAGED
+    assert codes == {"history-broken"}
 
 
 def test_witness_gone_beside_an_open_segment__unproven_and_said() -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepfast.quorum.links import Link
-from keepfast.quorum.membership import Membership
 from keepfast.quorum.notes import Note
+from keepfast.quorum.quorums import Quorums
 from keepfast.wire import Notification, ServerId, Zxid
 
 
@@ -58,12 +58,14 @@ class TruncateLog:
 class InstallTree:
     """Replace the whole history by a tree, and promise the epoch of the leader that sent it.
 
-    A tree that is not exact may hold effects of txns behind its zxid.
+    A tree that is not exact may hold effects of txns behind its zxid. One that `lacks` something
+    is not all that this server may have acknowledged: until the rest is here it must not vote.
     """
 
     tree: Any
     is_exact: bool
     promised: int
+    lacks: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,29 @@ class InitialiseStore:
 
 
 @dataclass(frozen=True, slots=True)
-class UseMembership:
-    """Talk to these peers from now on, and remember them for the next start."""
+class StoreMembership:
+    """Make durable which membership was agreed on last."""
 
-    membership: Membership
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareTree:
+    """A TreeStream up to `up_to` will be sent: a snapshot that begins now is not newer than that.
+
+    Later ones may be, and then the learner would have to come again.
+    """
+
+    up_to: Zxid
+
+
+@dataclass(frozen=True, slots=True)
+class UseMembership:
+    """Talk to these peers from now on: to those of a change that is not decided, too."""
+
+    quorums: Quorums
 
 
 # Done one at a time, in order, when all records before are durable; `disk_done` follows each.
-DiskOrder = StoreEpochs | TruncateLog | InstallTree | InitialiseStore
-Effect = Notify | Dial | Hangup | Note | UseMembership | DiskOrder
+DiskOrder = StoreEpochs | StoreMembership | TruncateLog | InstallTree | InitialiseStore
+Effect = Notify | Dial | Hangup | Note | PrepareTree | UseMembership | DiskOrder

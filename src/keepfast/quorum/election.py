@@ -135,6 +135,9 @@ class Election:
         # Who was heard since its connection was made; and who of these is surely without history.
         self._heard: set[ServerId] = set()
         self._fresh: set[ServerId] = set()
+        # See `leave`; and who began to look before this server did: what it said, and when.
+        self._has_left = False
+        self._early: dict[ServerId, tuple[int, Notification]] = {}
         self._now_ms = 0
         self._interval_ms = self.options.min_interval_ms
         self._resend_at_ms = 0
@@ -196,7 +199,20 @@ class Election:
         self.told.clear()
         proposed = self.my_id if successor is None else successor
         self._wish = (candidacy, Vote(proposed, zxid, current_epoch))
+        self._has_left = False
         self._begin_round()
+        early, self._early = self._early, {}
+        for sender, (since_ms, notification) in early.items():
+            # Nobody repeats a vote soon, and without it a decision waits. An old one means nothing.
+            if now_ms - since_ms < self.options.finalize_wait_ms:
+                self.receive(sender, notification, now_ms)
+
+    def leave(self) -> None:
+        """The role is over, and `look` follows later: nobody is told of the old role any more.
+
+        A leader that said that it leads while its disk is still at work would be followed again.
+        """
+        self._has_left = True
 
     def settle(self, state: PeerState, leader: ServerId, peer_epoch: int) -> None:
         """The role is established, or its epoch has changed: this is what others are told now."""
@@ -225,7 +241,7 @@ class Election:
         """A new connection with that server is there: it is told what we say now."""
         self._heard.discard(peer)
         self._fresh.discard(peer)
-        if self.election_epoch:
+        if self.election_epoch and not self._has_left:
             self._tell(peer)
 
     def tick(self, now_ms: int) -> None:
@@ -270,7 +286,11 @@ class Election:
         is_voter = sender in self._quorums.voters
         if self._is_helped(ballot, is_voter=is_voter, is_first=is_first):
             self._tell(sender)
-        if self.state is not PeerState.LOOKING or not is_voter:
+        if not is_voter:
+            return
+        if self.state is not PeerState.LOOKING:
+            if ballot.state is PeerState.LOOKING:
+                self._early[sender] = (now_ms, notification)
             return
         self.told[sender] = ballot
         self._weigh_freshness(sender, ballot, is_first)
@@ -289,7 +309,7 @@ class Election:
         that votes). Beside that, the first word of a connection is answered where one of the two
         is empty: the second word is what tells whether the ensemble is new.
         """
-        if ballot.state is not PeerState.LOOKING:
+        if ballot.state is not PeerState.LOOKING or self._has_left:
             return False
         if self.state is not PeerState.LOOKING:
             return True
@@ -375,7 +395,7 @@ class Election:
 
     def _is_led(self, ballots: Mapping[ServerId, Ballot], wanted: Ballot) -> bool:
         """Whether a quorum follows this leader, and the leader says itself that it leads."""
-        if not self._quorums.is_quorum(supporters(ballots, wanted)):
+        if not self._quorums.may_follow(supporters(ballots, wanted)):
             return False
         leader = wanted.vote.leader
         if leader == self.my_id:
@@ -384,7 +404,9 @@ class Election:
         return word is not None and word.state is PeerState.LEADING
 
     def _has_quorum(self) -> bool:
-        return self.candidacy is Candidacy.ELIGIBLE and self._quorums.is_quorum(
+        # By the membership that is agreed on. Who only votes by a change that is not may not even
+        # know of it; the leader needs them as well, and they come to it as what they were.
+        return self.candidacy is Candidacy.ELIGIBLE and self._quorums.current.is_quorum(
             supporters(self._round, self._my_ballot())
         )
 

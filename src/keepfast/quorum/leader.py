@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from keepfast.quorum.effects import Effect, Hangup, StoreEpochs
+from keepfast.quorum.effects import Effect, Hangup, PrepareTree, StoreEpochs
 from keepfast.quorum.hello import (
     LeaderHello,
     decode_epoch_ack,
@@ -269,8 +269,11 @@ class Leader:
         ]
         return max(voters)[1] if voters else me
 
-    def successor(self) -> ServerId | None:
-        """The voter that would win an election without this server, if it has all that we have."""
+    def successor(self) -> tuple[ServerId, bool] | None:
+        """The voter to hand over to, and whether it has all that we have; None: nobody could.
+
+        With less than we have it would win against others, and not against us.
+        """
         current = [
             learner
             for learner in self.learners.values()
@@ -279,8 +282,7 @@ class Leader:
         if self.phase is not Phase.BROADCAST or not current:
             return None
         best = max(current, key=lambda learner: learner.server_id)
-        is_complete = best.acked >= self.last_proposed or not self.outstanding
-        return best.server_id if is_complete else None
+        return best.server_id, best.acked >= self.last_proposed or not self.outstanding
 
     def current_servers(self) -> Collection[ServerId]:
         """This server and all that follow it and are up to date, voters or not."""
@@ -357,7 +359,11 @@ class Leader:
 
     def _fix_epoch(self) -> None:
         """Fix the epoch when a quorum has told which ones it promised."""
-        if self.epoch is not None or not self.quorums.is_quorum(self._reached(Step.WAITING)):
+        if self.epoch is not None:
+            return
+        known = {self.own.server_id}
+        known.update(one.server_id for one in self.learners.values() if self._is_voting(one))
+        if not self.quorums.current.is_quorum(known):
             return
         promised = [self.own.accepted_epoch]
         promised += [
@@ -396,7 +402,7 @@ class Leader:
         learner.step = Step.PROMISED
         learner.history = LearnerHistory(ack.last, ack.chain)
         learner.has_promised = ack.current_epoch != -1 and ack.last >= 0
-        if learner.has_promised and self._is_voting(learner) and not self._is_agreed:
+        if learner.has_promised and self._counts(learner) and not self._is_agreed:
             known = (ack.current_epoch, ack.last)
             if known > (self.own.current_epoch, self.own.last):
                 # It may know of something that was committed and that we lack.
@@ -418,7 +424,7 @@ class Leader:
         promised.update(
             learner.server_id
             for learner in self.learners.values()
-            if learner.has_promised and self._is_voting(learner)
+            if learner.has_promised and self._counts(learner)
         )
         if self.quorums.is_quorum(promised):
             self.phase = Phase.CATCH_UP
@@ -431,22 +437,25 @@ class Leader:
         """Send what a learner lacks, and from then on everything that is proposed."""
         own_last = max(self.last_committed, self.own.last)
         history, options = self._host.history(), self._options
-        learner.plan = plan = plan_catch_up(
-            history, own_last, learner.history, options.snapshot_size_factor
-        )
+        plan = plan_catch_up(history, own_last, learner.history, options.snapshot_size_factor)
         fields = {"server": learner.server_id, "kind": plan.kind.value}
         self._effects.append(note("catch-up", **fields, reason=plan.reason))
         link, committed = learner.link, self.last_committed
+        if plan.kind is CatchUp.TRUNC and plan.point > committed:
+            # It serves what a cut leaves. What is proposed and not decided comes behind it again.
+            plan = plan._replace(point=committed)
+        learner.plan = plan
         reached = plan.point
         if plan.kind is CatchUp.SNAP:
-            self._send(link, TreeStream(committed))
+            self._effects.append(PrepareTree(committed))
+            self._send(link, TreeStream(committed, not learner.is_keepfast))
             reached = committed
         else:
             kind = PacketType.DIFF if plan.kind is CatchUp.DIFF else PacketType.TRUNC
             zxid = committed if plan.kind is CatchUp.DIFF else plan.point
             self._send(link, encode_packet(QuorumPacket(kind.value, zxid)))
             if reached < committed:
-                self._send(link, RecordStream(reached, committed))
+                self._send(link, RecordStream(reached, committed, not learner.is_keepfast))
         learner.step = Step.CATCHING_UP
         if learner.is_follower:
             for zxid, entry in self.outstanding:
@@ -492,7 +501,13 @@ class Leader:
         """Open the epoch when a quorum has all that this server had when it began."""
         if not self._is_agreed or self.phase is Phase.BROADCAST:
             return
-        if not self.quorums.is_quorum(self._reached(Step.CURRENT)):
+        current = {self.own.server_id}
+        current.update(
+            learner.server_id
+            for learner in self.learners.values()
+            if learner.step is Step.CURRENT and self._counts(learner)
+        )
+        if not self.quorums.is_quorum(current):
             return
         self.phase = Phase.BROADCAST
         epoch = self._own_epoch()
@@ -516,15 +531,16 @@ class Leader:
     def _is_voting(self, learner: LearnerLink) -> bool:
         return learner.is_follower and learner.server_id in self.quorums.voters
 
-    def _reached(self, step: Step) -> Collection[ServerId]:
-        """This server and the voters that have come so far."""
-        ids = {self.own.server_id}
-        ids.update(
-            learner.server_id
-            for learner in self.learners.values()
-            if learner.step.value >= step.value and self._is_voting(learner)
-        )
-        return ids
+    def _counts(self, learner: LearnerLink) -> bool:
+        """Whether its promise counts, and that it has all that this term began with.
+
+        One that is to vote by a change that is not agreed on yet comes as what it was before: it
+        may not know. It is needed all the same, if its data are whole (else it cannot promise).
+        """
+        if self._is_voting(learner):
+            return True
+        is_to_vote = learner.server_id in self.quorums.voters - self.quorums.current.voters
+        return is_to_vote and learner.has_promised
 
     def _heard(self, now_ms: int) -> Collection[ServerId]:
         """This server and the voters that were heard lately."""

@@ -177,7 +177,10 @@ class Learner:
         self._heard_ms = now_ms
         invariant(self.stage is Stage.SYNCING, "a tree comes behind SNAP alone")
         self.is_tree_fuzzy = not is_exact
-        self._order(InstallTree(tree, is_exact, self.epoch))
+        # All that is committed and that we ever acknowledged is in the leader's history. If its
+        # tree reaches as far as ours did, the tree alone has that much, too.
+        is_enough = self.facts.is_whole and is_exact and tree.last_zxid >= self.facts.chain.head
+        self._order(InstallTree(tree, is_exact, self.epoch, lacks=not is_enough))
 
     def on_receiving(self, now_ms: int) -> None:
         """More of a tree has come."""
@@ -369,6 +372,11 @@ class Learner:
     def _is_up_to_date(self) -> bool:
         """Whether what is applied is agreed on, and all that was agreed on before UPTODATE."""
         return self.committed >= self._serve_from and self.applied >= self.sync_point()
+
+    @property
+    def is_established(self) -> bool:
+        """Whether a quorum follows this leader, so that what it has is the history."""
+        return self.stage is Stage.ACTIVE
 
     def sync_point(self) -> Zxid:
         """The last txn that is known to be committed and is, or will be, applied here."""

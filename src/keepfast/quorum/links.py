@@ -32,10 +32,12 @@ _pack_head: Final = Struct(">iqi").pack
 
 @dataclass(frozen=True, slots=True)
 class RecordStream:
-    """Records of the log behind a zxid up to another, each as PROPOSAL and COMMIT."""
+    """Records of the log behind a zxid up to another, as PROPOSALs, and COMMITs."""
 
     behind: Zxid
     up_to: Zxid
+    # One of ours takes a COMMIT for one of all before it as well; an Apache server wants each.
+    commits_each: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class TreeStream:
     """A tree of this server's history, as SNAP, and the records behind it as in RecordStream."""
 
     up_to: Zxid
+    commits_each: bool = True
 
 
 class Link:

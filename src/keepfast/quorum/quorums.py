@@ -34,11 +34,25 @@ class Quorums:
         """Whether these servers may decide, by every membership that has a say."""
         return self.current.is_quorum(ids) and (self.next is None or self.next.is_quorum(ids))
 
+    def may_follow(self, ids: Collection[ServerId]) -> bool:
+        """Whether a leader that these servers follow is worth joining: it counts by itself.
+
+        By one membership is enough: a change that we have and they lack was never agreed on.
+        """
+        return self.current.is_quorum(ids) or (self.next is not None and self.next.is_quorum(ids))
+
     def weight(self, server_id: ServerId) -> int:
         """What this server's vote counts; 0: it never leads."""
         if server_id in self.current.voters or self.next is None:
             return self.current.weight(server_id)
         return self.next.weight(server_id)
+
+    @property
+    def members(self) -> list[MemberSpec]:
+        """All members, also those to be; where both memberships know one, as it is now."""
+        memberships = (self.current,) if self.next is None else (self.next, self.current)
+        known = {spec.server_id: spec for one in memberships for spec in one.members}
+        return [known[server_id] for server_id in sorted(known)]
 
     def find(self, server_id: ServerId) -> MemberSpec | None:
         """The member of that id; where both memberships know it, as it is now."""

@@ -16,16 +16,15 @@ from keepfast.quorum import (
     Standing,
     decode_snap_digests,
     note,
-    parse_membership,
 )
 from keepfast.replica.condition import catch_up_of
 from keepfast.replica.digest_guard import DigestGuard
+from keepfast.replica.members import proposed_membership
 from keepfast.replica.quick_writes import commit_plain_entry
 from keepfast.replica.tree_receiver import TreeReceiver
 from keepfast.tree import ReplayConflict, Tree, apply_plain_set
 from keepfast.wire import (
     LogEntry,
-    OpCode,
     PacketType,
     PeerProtocolError,
     PeerState,
@@ -60,6 +59,7 @@ class Following:
         self._receiver: TreeReceiver | None = None
         self._promised_digests: tuple[int, int] | None = None
         self._guard: DigestGuard | None = None
+        self._told: Membership | None = None
         self.learner = self._new_learner()
 
     def _new_learner(self) -> Learner:
@@ -81,9 +81,12 @@ class Following:
     def _known_ensemble(self, is_whole: bool) -> str | None:
         """The identity of the ensemble, once it is sure that it was agreed on.
 
-        A server that has no record may have it from a term that was never established.
+        A server that has no record may have it from a term that was never established, and so may
+        one that was given a leader's tree and nothing else.
         """
         tree = self._member.tree
+        if self._member.standing is Standing.CATCHING_UP:
+            return None
         has_records = tree is not None and tree.last_zxid > 0
         return self._member.ensemble if has_records or not is_whole else None
 
@@ -226,8 +229,9 @@ class Following:
         except ReplayConflict as error:
             member.fence(f"{format_zxid(zxid)} does not fit the tree: {error}")
             return
-        if decoded.header.type == OpCode.RECONFIG:
-            self._change_members(decoded)
+        changed = proposed_membership(decoded)
+        if changed is not None:
+            self._change_members(changed)
         tree = member.tree
         if guard is None:
             guard = self._guard = DigestGuard(self.learner.is_leader_keepfast)
@@ -259,17 +263,20 @@ class Following:
                 member.tree.apply(entry.header, entry.body)
 
     def on_membership(self, membership: Membership) -> None:
-        """The leader told a membership."""
-        if membership.version > self._member.quorums.current.version:
-            self._member.adopt(membership)
+        """The leader told a membership, which is agreed on once the leader is established."""
+        if self._told is None or membership.version > self._told.version:
+            self._told = membership
 
-    def _change_members(self, entry: LogEntry) -> None:
-        """A change of the membership was committed."""
+    def _change_members(self, membership: Membership) -> None:
+        """A change of the membership was committed, or would be by a leader that is not yet one."""
         member = self._member
-        membership = parse_membership(getattr(entry.body, "data", None) or b"")
         if membership.version <= member.quorums.current.version:
             return  # of the past: it is among the records that we catch up with
-        member.adopt(membership)
+        if not self.learner.is_established:
+            member.members.consider(membership)
+            self.on_membership(membership)
+            return
+        member.members.adopt(membership)
         is_voter = member.server_id in membership.voters
         # A server whose data are not whole has no voice for that reason, whatever it is.
         if is_voter != self._has_voice and member.standing is Standing.WHOLE:
@@ -281,6 +288,9 @@ class Following:
         member.ensemble = self.learner.ensemble
         self.learner.is_tree_fuzzy = False
         member.fences = 0 if self.learner.is_leader_keepfast else member.fences
+        told = self._told
+        if told is not None and told.version > member.quorums.current.version:
+            member.members.adopt(told)
         spec = member.quorums.find(member.server_id)
         is_observer = spec is None or spec.role is MemberRole.OBSERVER
         if not self._has_voice and not is_observer:
@@ -292,7 +302,8 @@ class Following:
             return
         state = PeerState.FOLLOWING if self._has_voice else PeerState.OBSERVING
         member.election.settle(state, member.leader_id or ServerId(0), epoch)
-        member.show_membership()
+        member.members.remember()
+        member.members.show()
         if member.catch_up is not None:
             member.catch_up = member.catch_up._replace(is_over=True)
         member.replica.learn(member.tree, epoch, self._send)

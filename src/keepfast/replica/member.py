@@ -46,20 +46,17 @@ from keepfast.quorum import (
     RecordStream,
     Standing,
     StoreEpochs,
+    StoreMembership,
     TreeStream,
-    UseMembership,
     note,
 )
 from keepfast.replica.condition import CatchUpReport
 from keepfast.replica.following import Following
 from keepfast.replica.learner_desk import LearnerDesk
+from keepfast.replica.members import Members, proposed_membership
 from keepfast.replica.proposals import Append
 from keepfast.replica.read_only import show_while_looking
-from keepfast.replica.reconfiguration import (
-    Reconfiguration,
-    newest_membership,
-    proposed_membership,
-)
+from keepfast.replica.reconfiguration import Reconfiguration
 from keepfast.replica.replica import Replica
 from keepfast.tree import ReplayConflict, Tree
 from keepfast.wire import (
@@ -100,6 +97,8 @@ class StoreFacts:
     accepted_epoch: int | None
     current_epoch: int | None
     ensemble: str | None
+    # The last membership that it knew to be agreed on, as its text.
+    membership: bytes | None
     history: Callable[[], ProvenHistory]
 
 
@@ -129,13 +128,10 @@ class Member:
         self.ensemble = facts.ensemble
         self.effects: list[Effect] = []
         self.dirty_links: set[Link] = set()
-        self._configured = membership
-        if options.is_reconfig_enabled:
-            # A file that a change of the membership left behind must not bring the old one back.
-            membership = newest_membership(membership, facts.tree)
-        self.quorums = Quorums(membership)
+        self.members = Members(self, membership, facts.membership)
         replica.reconfiguration = Reconfiguration(self)
-        self.election = Election(self.server_id, membership, options.election)
+        self.election = Election(self.server_id, self.quorums.current, options.election)
+        self.members.hold(facts.tree)
         self.leader: Leader | None = None
         self.following: Following | None = None
         self.history = facts.history
@@ -146,15 +142,15 @@ class Member:
         # What was proposed and not applied when the last term ended.
         self._left_over: Sequence[LogEntry | bytes] = ()
         self.looking_since_ms = 0
-        # Whom to vote for next, instead of for itself.
+        # Whom to vote for next, instead of for itself; until when it hands over if it can.
         self._successor: ServerId | None = None
+        self._hands_over_until_ms = -1
         # See `_leave_if_unfit`: when to look at the earliest, and whether another one is to lead.
         self._look_at_ms, self._is_replaced = 0, False
         # Records in `replica.appends` that were sent to the learners.
         self._broadcast = 0
         self._desk = LearnerDesk(self)
-        # How often digests of an Apache leader made this server start over.
-        self.fences = 0
+        self.fences = 0  # how often digests of an Apache leader made this server start over
         # How it last caught up with a leader, and why its data are no longer trusted; for reports.
         self.catch_up: CatchUpReport | None = None
         self.fence_reason = ""
@@ -172,6 +168,11 @@ class Member:
     @property
     def now_ms(self) -> int:
         return self.replica.now_ms
+
+    @property
+    def quorums(self) -> Quorums:
+        """Who decides, as far as this server knows."""
+        return self.members.quorums
 
     @property
     def deadline_ms(self) -> int | None:
@@ -201,16 +202,26 @@ class Member:
             self.following.tick(now_ms)
 
     def hand_over(self) -> ServerId | None:
-        """Have another server lead, if one has all that is committed; gives whom we vote for.
+        """Have another server lead; gives which, None: nobody could.
 
-        Writes that are under way end as with any change of the leader: their clients lose the
-        connection and do not know.
+        Under load, at the first moment when it has all that we have, within `sync_ms`. Writes that
+        are under way then end as with any change of the leader: their clients do not know.
         """
-        successor = None if self.leader is None else self.leader.successor()
-        if successor is not None:
-            self._successor = successor
-            self._leave(f"it hands over to server {successor}")
-        return successor
+        found = None if self.leader is None else self.leader.successor()
+        if found is None:
+            return None
+        self._hands_over_until_ms = self.now_ms + self.options.sync_ms
+        self.hand_over_if_due()
+        return found[0]
+
+    def hand_over_if_due(self) -> None:
+        """Leave if that was asked for and the successor has everything; for each of its acks."""
+        leader = self.leader if self.now_ms <= self._hands_over_until_ms else None
+        found = None if leader is None else leader.successor()
+        # What was made and not sent yet is in our log alone.
+        if found is not None and found[1] and self._broadcast == len(self.replica.appends):
+            self._successor = found[0]
+            self._leave(f"it hands over to server {found[0]}")
 
     def _leave_if_unfit(self, leader: Leader) -> None:
         """Let another server lead where this one cannot write."""
@@ -298,12 +309,11 @@ class Member:
             self._has_epochs = True
             if self.standing is Standing.CATCHING_UP:
                 self.standing = Standing.WHOLE
-        else:
+        elif not isinstance(order, StoreMembership):
             invariant(tree is not None, "every other order gives a tree")
             self.hold(tree)
         if isinstance(order, InstallTree):
-            # It may have acknowledged more than the tree holds: no voter until the rest is here.
-            self.standing = Standing.CATCHING_UP
+            self.standing = Standing.CATCHING_UP if order.lacks else Standing.WHOLE
             self.accepted_epoch = max(self.accepted_epoch, order.promised)
             if not self._has_epochs:  # as the disk has it: it agreed to the epoch of the tree
                 agreed = max(epoch_of(order.tree.last_zxid), 0)
@@ -313,7 +323,8 @@ class Member:
             self.leader.on_epochs_stored(order)
             self.propose_new()
         elif self.following is not None:
-            self._guarded(lambda following: following.on_order_done(order, tree))
+            if not isinstance(order, StoreMembership):
+                self._guarded(lambda following: following.on_order_done(order, tree))
         elif self.role is Role.SETTLING:
             self._settle()
 
@@ -321,11 +332,13 @@ class Member:
         """An order could not be carried out, and everything is as it was before."""
         self._orders -= 1
         self.effects.append(note("disk-refused", order=type(order).__name__, reason=reason))
-        if self.leader is not None:
+        if isinstance(order, StoreMembership):
+            self.members.not_stored()
+        elif self.leader is not None:
             self._leave(str(reason))
         elif self.following is not None:
             self.following.on_order_failed(order, str(reason))
-        elif self.role is Role.SETTLING:
+        if self.role is Role.SETTLING:
             self._settle()
 
     def after_clients(self) -> None:
@@ -367,9 +380,7 @@ class Member:
                     tree.apply(entry.header, entry.body)
                     changed = proposed_membership(entry)
                     if changed is not None:
-                        # It may have been agreed on: from now on both have to agree.
-                        self.quorums = Quorums(self.quorums.current, changed)
-                        self.election.reconfigure(self.quorums.current, changed)
+                        self.members.consider(changed)
         except (ReplayConflict, MalformedRecord) as error:
             self._fence(f"a record of the log does not fit the tree: {error}")
 
@@ -392,7 +403,7 @@ class Member:
         if self.role is not Role.LOOKING:
             return
         if election.learned_config is not None:
-            self.adopt(election.learned_config)
+            self.members.adopt(election.learned_config)
         result = election.result
         if result is None:
             if election.may_initialise:
@@ -445,8 +456,9 @@ class Member:
             links = [] if self.following.link is None else [self.following.link]
             self._left_over = self.following.close()
         self.replica.stand_down(reason)
-        self.leader = self.following = None
-        self.leader_id = None
+        self.leader = self.following = self.leader_id = None
+        self._hands_over_until_ms = -1
+        self.election.leave()
         self.role = Role.SETTLING
         for link in links:
             self.hang_up(link, reason)
@@ -504,13 +516,15 @@ class Member:
             self.election.settle(PeerState.LEADING, self.server_id, epoch)
             current = self.quorums.next or self.quorums.current
             if self.quorums.next is not None and self.leader is not None:
-                self.adopt(current)
+                self.members.adopt(current)
                 self.leader.quorums = self.quorums
+                self._is_replaced = self.server_id not in current.voters
             is_first = self.options.is_reconfig_enabled and not current.version
             if is_first and self.leader is not None:
-                self.adopt(current.with_version(make_zxid(epoch, 0)))
+                self.members.adopt(current.with_version(make_zxid(epoch, 0)))
                 self.leader.quorums = self.quorums
-            self.show_membership()
+            self.members.remember()
+            self.members.show()
             self.replica.lead(tree, epoch)
             self.effects.append(note("serving", role=self.role.value, epoch=epoch))
 
@@ -525,7 +539,7 @@ class Member:
 
     def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
         """The membership was changed."""
-        self.adopt(membership)
+        self.members.adopt(membership)
         # Not at once: what tells the others of the change is still on its way to them.
         self._is_replaced = leader != self.server_id
 
@@ -540,18 +554,6 @@ class Member:
         """Have the disk carry out an order."""
         self._orders += 1
         self.effects.append(order)
-
-    def adopt(self, membership: Membership) -> None:
-        """Use another membership."""
-        self.quorums = Quorums(membership)
-        self.election.reconfigure(membership)
-        self.effects.append(UseMembership(membership))
-
-    def show_membership(self) -> None:
-        """Have /zookeeper/config say what holds; as in Apache, this is no txn."""
-        if self.options.is_reconfig_enabled and self.tree is not None:
-            current = self.quorums.current
-            self.tree.put_config(current.text(), current.version)
 
     def caught_up(self) -> None:
         """A server without a voice, because its data were not whole, is up to date."""
@@ -575,8 +577,7 @@ class Member:
         self.tree = tree
         if tree is not None:
             self._appended = self._durable = tree.last_zxid
-            if self.options.is_reconfig_enabled:
-                self.adopt(newest_membership(self._configured, tree))
+            self.members.hold(tree)
             if self.role is Role.SETTLING:
                 self.standing = Standing.WHOLE
 

@@ -4,31 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keepfast.quorum import Membership, Quorums, parse_membership
-from keepfast.tree import CONFIG, Tree
-from keepfast.wire import ErrorCode, KeeperError, LogEntry, MalformedRecord, OpCode, Zxid
+from keepfast.quorum import Membership, Quorums
+from keepfast.wire import ErrorCode, KeeperError, Zxid
 
 if TYPE_CHECKING:
     from keepfast.replica.member import Member
-
-
-def newest_membership(configured: Membership, tree: Tree | None) -> Membership:
-    """What a server starts with: its file's word, or a change that was agreed on since."""
-    node = None if tree is None else tree.find(CONFIG)
-    if node is None or not node.data:
-        return configured
-    try:
-        agreed = parse_membership(node.data)
-    except MalformedRecord:
-        return configured  # what a server of another kind wrote there
-    return agreed if agreed.version > configured.version else configured
-
-
-def proposed_membership(entry: LogEntry) -> Membership | None:
-    """The membership that a txn makes; None if it is another kind of txn."""
-    if entry.header.type != OpCode.RECONFIG:
-        return None
-    return parse_membership(getattr(entry.body, "data", None) or b"")
 
 
 class Reconfiguration:
@@ -72,4 +52,3 @@ class Reconfiguration:
         if leader is not None and asked is not None:
             self._asked = None
             leader.quorums = Quorums(leader.quorums.current, asked)
-            self._member.quorums = leader.quorums

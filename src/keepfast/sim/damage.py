@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import posixpath
 import random
 from collections.abc import Callable
 from typing import Final
 
-from keepfast.storage import MemoryDisk, disk_damage
+from keepfast.storage import (
+    SECTOR_SIZE,
+    DataDirectory,
+    MemoryDisk,
+    disk_damage,
+    load_manifest,
+    read_testimony,
+)
+from keepfast.wire import StorageError
 
 # The lock is not a file here; everything else is fair game.
 Damage = Callable[[MemoryDisk, MemoryDisk | None, random.Random], str]
@@ -19,6 +28,26 @@ def _files(disk: MemoryDisk) -> list[str]:
 def _pick(disk: MemoryDisk, rng: random.Random) -> str | None:
     files = _files(disk)
     return rng.choice(files) if files else None
+
+
+def _known_end(disk: MemoryDisk, path: str) -> int:
+    """Up to where a file is known to have been written.
+
+    Behind that, in the open segment of a server that lost its power, zeros are what the loss of an
+    unsynced write leaves: nobody can tell them from rot until the witness is synced.
+    """
+    directory = DataDirectory(posixpath.dirname(path), posixpath.dirname(path))
+    try:
+        manifest = load_manifest(disk, directory)
+    except StorageError:
+        manifest = None
+    last = manifest.segments[-1] if manifest is not None and manifest.segments else None
+    if last is None or last.seal is not None or last.name != posixpath.basename(path):
+        return len(disk.contents(path))
+    testimony = read_testimony(disk, directory)
+    return (
+        testimony.end if testimony is not None and testimony.serial == last.serial else last.start
+    )
 
 
 def flip_bit(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
@@ -39,6 +68,8 @@ def zero_sector(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random
     if path is None:
         return ""
     index = rng.randrange(disk_damage.sector_count_of(disk, path))
+    if index * SECTOR_SIZE >= _known_end(disk, path):
+        return ""
     disk_damage.zero_sector(disk, path, index)
     return f"sector {index} of {path} zeroed"
 
@@ -59,6 +90,8 @@ def shorten(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) ->
     if path is None:
         return ""
     size = rng.randrange(len(disk.contents(path)))
+    if size >= _known_end(disk, path):
+        return ""
     disk_damage.truncate_file(disk, path, size)
     return f"{path} cut to {size}"
 

@@ -47,8 +47,6 @@ class Host:
         self.backup: MemoryDisk | None = None
         # Its data was damaged, and it does not serve since.
         self.is_impaired = False
-        # Who belongs to the ensemble, as its configuration file says.
-        self.membership = world.membership
         self.starts = 0
         self._rng = random.Random(world.rng.getrandbits(64))
 

@@ -67,6 +67,8 @@ class Shadow:
     is_damaged: bool = False
     # It was given a leader's tree, and has not agreed to that leader's epoch yet.
     is_catching_up: bool = False
+    # Its disk is at replacing what it had by a leader's tree: a crash leaves one or the other.
+    is_installing: bool = False
 
     @property
     def head(self) -> Zxid:

@@ -15,8 +15,10 @@ from keepfast.quorum import (
     Link,
     Note,
     Notify,
+    PrepareTree,
     RecordStream,
     StoreEpochs,
+    StoreMembership,
     TreeStream,
     TruncateLog,
     UseMembership,
@@ -97,7 +99,9 @@ class MemberProcess(Process):
                 Hangup: self._hang_up,
                 Note: self._note,
                 UseMembership: self._use_membership,
+                PrepareTree: self._prepare_tree,
                 StoreEpochs: self._order,
+                StoreMembership: self._order,
                 TruncateLog: self._order,
                 InstallTree: self._order,
                 InitialiseStore: self._order,
@@ -114,12 +118,13 @@ class MemberProcess(Process):
             recovery.epochs.accepted,
             recovery.epochs.current,
             recovery.manifest.ensemble,
+            recovery.manifest.membership,
             lambda: store.history,
         )
         replica = Replica(
             None, world.replica_options(self.server_id), world.agenda.now_ms, host.wall_ms
         )
-        return Member(replica, host.membership, world.quorum_options, facts, self._new_ensemble)
+        return Member(replica, world.membership, world.quorum_options, facts, self._new_ensemble)
 
     def _new_ensemble(self) -> str:
         return f"{self._rng.getrandbits(128):032x}"
@@ -192,8 +197,10 @@ class MemberProcess(Process):
         self.world.trace.add(self.who, "notes %s", effect)
 
     def _use_membership(self, effect: UseMembership) -> None:
-        self.host.membership = effect.membership
-        self.world.trace.add(self.who, "knows the members as of %#x", effect.membership.version)
+        current, proposed = effect.quorums.current, effect.quorums.next
+        self.world.trace.add(self.who, "knows the members as of %#x", current.version)
+        if proposed is not None:
+            self.world.trace.add(self.who, "lets those of %#x decide as well", proposed.version)
 
     # -- the disk --------------------------------------------------------------------------------
 
@@ -216,12 +223,14 @@ class MemberProcess(Process):
         if target is not None:
             # From here on a crash may leave either history: the old one is no longer vouched for.
             shadow.vouched = min(shadow.vouched, target)
+        shadow.is_installing = isinstance(order, InstallTree)
         tree = carry_out(self.store, order)
+        shadow.is_installing = False
         if isinstance(order, TruncateLog):
             shadow.cut(order.zxid)
             shadow.durable = order.zxid
         elif isinstance(order, InstallTree):
-            checkers.given_tree(server, order.tree.last_zxid)
+            checkers.given_tree(server, order.tree.last_zxid, order.lacks)
         elif isinstance(order, StoreEpochs):
             checkers.caught_up(server)
         elif isinstance(order, InitialiseStore):
@@ -326,6 +335,9 @@ class MemberProcess(Process):
             self.world.trace.add(self.who, "streams %d bytes to s%d", len(piece), end.peer)
             end.stream.send(end.side, piece)
 
+    def _prepare_tree(self, _effect: PrepareTree) -> None:
+        """Nothing: a learner whose tree is not there yet comes again."""
+
     def _pieces(self, item: RecordStream | TreeStream) -> Iterator[bytes]:
         history = self.store.history
         if isinstance(item, RecordStream):
@@ -360,6 +372,8 @@ def _packets(data: bytes) -> list[QuorumPacket]:
 def _words(order: DiskOrder) -> str:
     if isinstance(order, StoreEpochs):
         return f"epochs {order.accepted}, {order.current}"
+    if isinstance(order, StoreMembership):
+        return "the members"
     if isinstance(order, TruncateLog):
         return f"a cut behind {order.zxid:#x}"
     if isinstance(order, InstallTree):

@@ -5,7 +5,10 @@ decision about agreement between servers, any socket, any clock. All access to f
 through `Disk`, so that a simulated one can forget, tear, corrupt, fill up and fail.
 """
 
-from keepfast.storage.catch_up import fitting_snapshot, record_packets, tree_packets
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from keepfast.storage.catch_up import fitting_snapshot, is_recent, record_packets, tree_packets
 from keepfast.storage.disk import (
     Buffer,
     Disk,
@@ -32,7 +35,7 @@ from keepfast.storage.layout import (
     snapshot_name,
     version_directory,
 )
-from keepfast.storage.log_file import Ending, Frame, LogReader, frame
+from keepfast.storage.log_file import SECTOR_SIZE, Ending, Frame, LogReader, frame
 from keepfast.storage.manifest import (
     Join,
     Manifest,
@@ -43,12 +46,10 @@ from keepfast.storage.manifest import (
     SnapshotEntry,
     load_manifest,
 )
-from keepfast.storage.memory_disk import MemoryDisk
 from keepfast.storage.options import StoreOptions
 from keepfast.storage.orders import carry_out
 from keepfast.storage.problems import Problem, Severity, Standing, worst
 from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
-from keepfast.storage.rescue import RescueKind, RescuePlan, apply_rescue, plan_rescue
 from keepfast.storage.retention import RetentionPlan, has_path, plan_retention
 from keepfast.storage.snapshot_file import (
     SnapshotCursor,
@@ -61,9 +62,31 @@ from keepfast.storage.snapshot_file import (
 from keepfast.storage.snapshot_writer import SnapshotWriter
 from keepfast.storage.store import Store
 from keepfast.storage.survey import LogSurvey, Progress, Run, survey_log
+from keepfast.storage.witness import read_testimony
+
+if TYPE_CHECKING:
+    from keepfast.storage.memory_disk import MemoryDisk
+    from keepfast.storage.rescue import RescueKind, RescuePlan, apply_rescue, plan_rescue
+else:
+    # A server at work needs none of these: imported when they are asked for, as its start is
+    # little else than imports.
+    _LATE: Final = {
+        "MemoryDisk": "memory_disk",
+        "RescueKind": "rescue",
+        "RescuePlan": "rescue",
+        "apply_rescue": "rescue",
+        "plan_rescue": "rescue",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+
 
 __all__ = [
     "NO_HISTORY",
+    "SECTOR_SIZE",
     "Buffer",
     "BytesFile",
     "Compression",
@@ -111,6 +134,7 @@ __all__ = [
     "frame",
     "has_path",
     "is_data_name",
+    "is_recent",
     "list_directory",
     "load_manifest",
     "load_tree",
@@ -121,6 +145,7 @@ __all__ = [
     "plan_rescue",
     "plan_retention",
     "read_file",
+    "read_testimony",
     "record_packets",
     "recover",
     "replace_file",

@@ -487,8 +487,16 @@ def make_directory_durably(disk: Disk, path: str) -> None:
     for below, place in reversed(list(pairwise(places))):
         # Not ours to read means not ours to have made.
         unreadable = () if below in missing else (PermissionError,)
-        with contextlib.suppress(*unreadable):
-            disk.fsync_directory(place)
+        try:
+            with contextlib.suppress(*unreadable):
+                disk.fsync_directory(place)
+        except OSError:
+            # The next sync may say that all is well, and the names are lost all the same: they
+            # must not be there when somebody tries again.
+            for made in places:
+                if made in missing:
+                    disk.remove_directory(made)
+            raise
 
 
 def temporary_of(path: str) -> str:

@@ -127,6 +127,8 @@ class Manifest:
     # A leader's tree was installed and what lies behind it is still to come: this server may have
     # acknowledged more than it has, so it must not be counted on (R8).
     is_catching_up: bool = False
+    # The last membership of the ensemble that this server knew to be agreed on, as its text.
+    membership: bytes | None = None
     # Never forgotten, so that a shorter history can be explained.
     rescues: tuple[Rescue, ...] = ()
 
@@ -184,6 +186,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "unproven": [_hex(zxid) for zxid in manifest.unproven],
         "is_catching_up": manifest.is_catching_up,
     }
+    if manifest.membership is not None:
+        document["membership"] = manifest.membership.decode()
     if manifest.rescues:
         document["rescues"] = [_rescue_document(rescue) for rescue in manifest.rescues]
     body = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
@@ -211,6 +215,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
             retired=tuple(Retired(d["name"], d["delete"]) for d in document["retired"]),
             unproven=tuple(parse_zxid(text) for text in document["unproven"]),
             is_catching_up=document.get("is_catching_up", False),
+            membership=_optional(str.encode, document.get("membership")),
             rescues=tuple(_rescue(d) for d in document.get("rescues", ())),
         )
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:

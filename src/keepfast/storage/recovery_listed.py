@@ -62,6 +62,7 @@ def recover_listed(
         return Recovery(Standing.DAMAGED, manifest=manifest, degraded=True)
     if not manifest.snapshots:
         return Recovery(Standing.EMPTY, manifest=manifest)
+    damaged: list[SnapshotEntry] = []
     for entry in reversed(manifest.snapshots):
         try:
             tree, base = load_listed(disk, directory, entry)
@@ -70,6 +71,7 @@ def recover_listed(
             if again is None:
                 problems.append(problem_of(error, "snapshot-damaged", advice=_HEAL))
                 degraded = True
+                damaged.append(entry)
                 continue
             problems.append(_rewritten(directory, again))
             manifest = manifest.with_snapshot(again)
@@ -99,8 +101,25 @@ def recover_listed(
         is_open = any(segment.seal is None for segment in manifest.segments)
         if is_open and not is_intact(disk, directory):
             return doubted(result, _no_witness(directory), problems)
+        if damaged and result.standing is Standing.WHOLE:
+            return replace(result, manifest=_put_aside(sealed.settled(manifest), damaged))
         return result
     return Recovery(Standing.DAMAGED, manifest=manifest, degraded=True)
+
+
+def _put_aside(manifest: Manifest, damaged: list[SnapshotEntry]) -> Manifest:
+    """The manifest without snapshots that can no longer be read, which go aside as evidence.
+
+    An older snapshot and every record behind it prove the whole history, so nothing rests on them.
+    Under a live name they would be taken for recent ones by Apache's purge, and be served by a
+    start of Apache's where only our own seal tells.
+    """
+    names = {entry.name for entry in damaged}
+    return replace(
+        manifest,
+        snapshots=tuple(entry for entry in manifest.snapshots if entry.name not in names),
+        retired=(*manifest.retired, *(Retired(name, delete=False) for name in sorted(names))),
+    )
 
 
 def _old_manifest(directory: DataDirectory, testimony: Testimony) -> Problem:
@@ -319,7 +338,10 @@ def _replay_open(
         raise BrokenHistory("is open, but it is not the last segment", path)
     last = _feed_all(replay, reader, entry, path)
     ending = reader.ending
-    acknowledged = testimony.end if testimony and testimony.serial == entry.serial else 0
+    # Its header was durable before the manifest listed it.
+    acknowledged = entry.start
+    if testimony is not None and testimony.serial == entry.serial:
+        acknowledged = max(acknowledged, testimony.end)
     if not is_torn_tail(ending, acknowledged):
         raise CorruptLog(
             f"{ending.reason or 'ends early'}; acknowledged up to offset {acknowledged}",
@@ -343,7 +365,7 @@ def _replay_open(
         # Not one record: the segment never became a part of the history.
         sealed.segments = sealed.segments[:-1]
         return
-    sealed.unconfirmed_from = max(entry.start, acknowledged)
+    sealed.unconfirmed_from = acknowledged
     seal = Seal(last, ending.offset, reader.crc32, replay.tree.digest)
     sealed.segments = (*sealed.segments[:-1], replace(entry, seal=seal))
 

@@ -22,12 +22,7 @@ from keepfast.storage.disk import Disk, directory_of, make_directory_durably
 from keepfast.storage.disk_guard import DiskGuard
 from keepfast.storage.epochs import Epochs, write_epoch_files
 from keepfast.storage.history import Doubts, History, LogRecord, check_opens_epoch
-from keepfast.storage.layout import (
-    LOCK_NAME,
-    DataDirectory,
-    list_directory,
-    log_name,
-)
+from keepfast.storage.layout import LOCK_NAME, DataDirectory, list_directory, log_name
 from keepfast.storage.log_file import frame
 from keepfast.storage.manifest import (
     Manifest,
@@ -386,15 +381,15 @@ class Store(DiskGuard):
         self._proven.add(entry.name)
 
     def install_snapshot(
-        self, tree: Tree, *, is_exact: bool = True, promised: int | None = None
+        self, tree: Tree, *, is_exact: bool = True, promised: int | None = None, lacks: bool = False
     ) -> None:
         """Replace the whole history by the state of `tree` (SNAP): a new generation.
 
         The old files are out at the moment the manifest changes and are kept aside.  On return
-        the new state is durable, and with it the promise of the epoch of whoever sent it (R8).
-        Raises DiskFull with the old history untouched.
+        the new state is durable, and with it the promise of the epoch of whoever sent it (R8), and
+        whether it `lacks` what is still to come.  Raises DiskFull with the old history untouched.
         """
-        self._guard(self._install, tree, is_exact, promised)
+        self._guard(self._install, tree, is_exact, promised, lacks)
 
     def _staged_path(self, entry: SnapshotEntry) -> str:
         return self.directory.in_snapshots(entry.staged or entry.name)
@@ -408,7 +403,7 @@ class Store(DiskGuard):
                 self._disk.remove(self._staged_path(entry))
             raise
 
-    def _install(self, tree: Tree, is_exact: bool, promised: int | None) -> None:
+    def _install(self, tree: Tree, is_exact: bool, promised: int | None, lacks: bool) -> None:
         testimony = read_testimony(self._disk, self.directory)
         if testimony is not None and testimony.serial > self._manifest.serial:
             # The manifest was lost and the witness was not: the new one must not look older.
@@ -425,7 +420,7 @@ class Store(DiskGuard):
             segments=(),
             retired=retired,
             unproven=(),  # a leader vouches for all of it
-            is_catching_up=promised is not None,
+            is_catching_up=lacks,
             accepted_epoch=epochs.accepted,
             current_epoch=epochs.current,
         )
@@ -434,7 +429,7 @@ class Store(DiskGuard):
         settle(self._disk, self.directory, self._manifest)
         self.head = self.durable = entry.zxid
         self._head_digest = tree.digest
-        self.standing = Standing.WHOLE if promised is None else Standing.CATCHING_UP
+        self.standing = Standing.CATCHING_UP if lacks else Standing.WHOLE
         self.degraded = False
         self._proven = {entry.name}
 
@@ -560,6 +555,10 @@ class Store(DiskGuard):
         if self.standing is Standing.CATCHING_UP:
             self.standing = Standing.WHOLE
         self._ordinary_if_full(lambda: write_epoch_files(self._disk, self.directory, epochs))
+
+    def set_membership(self, text: bytes) -> None:
+        """Store which membership was agreed on last; durable on return."""
+        self._guard(self._ordinary_if_full, lambda: self._commit(membership=text))
 
     def has_space(self) -> bool:
         """Look at the disk again: whether new records are taken."""

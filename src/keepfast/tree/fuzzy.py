@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from keepfast.tree.errors import ReplayConflict
 from keepfast.tree.node import cversion_of, signed_int
 from keepfast.tree.outcome import Change, OpResult, Outcome
-from keepfast.tree.paths import ROOT, parent_of
+from keepfast.tree.paths import CONFIG, ROOT, parent_of
 from keepfast.tree.strict import created_by, failed_multi
 from keepfast.wire import (
     CloseSessionTxn,
@@ -109,6 +109,13 @@ def _set_data(tree: Tree, header: TxnHeader, body: SetDataTxn) -> list[Change]:
     return [tree.set_data(path, node, body.data, body.version, header.zxid, header.time_ms)]
 
 
+def _reconfig(tree: Tree, header: TxnHeader, body: SetDataTxn) -> list[Change]:
+    node = tree.find(CONFIG)
+    if node is not None and node.data != body.data:  # else the tree holds it already
+        tree.config_before = node.data
+    return _set_data(tree, header, body)
+
+
 def _set_acl(tree: Tree, _header: TxnHeader, body: SetACLTxn) -> list[Change]:
     path = body.path or ROOT
     node = tree.find(path)
@@ -151,7 +158,7 @@ _HANDLERS: Final[dict[int, Callable[[Tree, TxnHeader, Any], list[Change]]]] = {
     OpCode.DELETE: _delete,
     OpCode.DELETE_CONTAINER: _delete,
     OpCode.SET_DATA: _set_data,
-    OpCode.RECONFIG: _set_data,
+    OpCode.RECONFIG: _reconfig,
     OpCode.SET_ACL: _set_acl,
     OpCode.CREATE_SESSION: _create_session,
     OpCode.CLOSE_SESSION: _close_session,

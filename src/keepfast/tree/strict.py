@@ -24,6 +24,7 @@ from keepfast.tree.node import (
     aversion_of,
     cversion_of,
     is_ephemeral,
+    make_node,
     owner_of,
     signed_int,
     stat_after_create,
@@ -204,6 +205,7 @@ def _reconfig(tree: Tree, header: TxnHeader, body: SetDataTxn) -> Outcome:
     if body.path != CONFIG:
         raise ReplayConflict(header.zxid, body.path, f"reconfig: not on {CONFIG}")
     zxid, time_ms = header.zxid, header.time_ms
+    tree.config_before = node.data
     return Outcome((tree.set_data(body.path, node, body.data, body.version, zxid, time_ms),))
 
 
@@ -291,7 +293,7 @@ class Draft:
         return self._tree.find(path)
 
     def _put(self, path: str, stat: bytes) -> None:
-        self._nodes[path] = Node(None, 0, stat)
+        self._nodes[path] = make_node(None, 0, stat)
 
     def _count(self, path: str, change: int) -> None:
         self._counts[path] = self._child_count(path) + change

@@ -116,6 +116,8 @@ class Checkers:
         else:
             shadow.cut(recovery.head)
             shadow.durable = recovery.head
+        shadow.is_catching_up |= recovery.standing is Standing.CATCHING_UP
+        shadow.is_installing = False
 
     def would_recover(self, server: ServerId, recovery: Recovery) -> None:
         """A server would have read this, had it lost power just now."""
@@ -128,10 +130,13 @@ class Checkers:
         for checker in self.all:
             checker.on_purged(server, recovery)
 
-    def given_tree(self, server: ServerId, zxid: Zxid) -> None:
-        """A leader's tree has replaced what a server had; it does not count until it agrees."""
+    def given_tree(self, server: ServerId, zxid: Zxid, lacks: bool) -> None:
+        """A leader's tree has replaced what a server had.
+
+        If it lacks something the server does not count until it agrees with the leader.
+        """
         self.installed(server, zxid)
-        self.ledger.shadow_of(server).is_catching_up = True
+        self.ledger.shadow_of(server).is_catching_up = lacks
 
     def caught_up(self, server: ServerId) -> None:
         """A server that was given a tree has all that its leader had, and agreed to its epoch."""

@@ -128,6 +128,8 @@ class DurabilityChecker(Checker):
         if recovery.standing is not Standing.WHOLE:
             if shadow.vouched < 0 or shadow.is_damaged or shadow.is_catching_up:
                 return
+            if shadow.is_installing and recovery.standing is Standing.CATCHING_UP:
+                return
             reasons = "; ".join(str(problem) for problem in recovery.problems)
             self._complain(server, f"its data are {recovery.standing.value}: {reasons}", why)
         # What was damaged was not needed, or is proven in another way.
