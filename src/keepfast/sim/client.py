@@ -22,6 +22,7 @@ from keepfast.wire import (
     ConnectResponse,
     ErrorCode,
     EventType,
+    ExistsRequest,
     FrameParser,
     OpCode,
     ReplyHeader,
@@ -83,17 +84,18 @@ class Client:
         self._xid = 0
         self._heard_us = 0
         self._is_rewatching = False
+        self._is_roaming = False
         self._timeout_ms = world.options.workload.session_timeout_ms
         self._pinger: Appointment | None = None
 
     # -- connections -----------------------------------------------------------------------------
 
-    def connect(self) -> None:
-        """Dial a server, if there is no connection."""
+    def connect(self, server: ServerId | None = None) -> None:
+        """Dial a server, if there is no connection; any, if none is named."""
         if self.phase is not Phase.IDLE or self.is_stopped:
             return
-        servers = self.only or self.world.client_servers()
-        server = self._rng.choice(servers)
+        if server is None:
+            server = self._rng.choice(self.only or self.world.client_servers())
         self.phase = Phase.DIALLING
         self._attempt += 1
         attempt = self._attempt
@@ -157,6 +159,14 @@ class Client:
         self._attempt += 1
         self._disconnected()
 
+    def roam(self, server: ServerId) -> None:
+        """Go on at once with a certain server, which may know less than the last one, and read."""
+        self.world.trace.add(self.who, "roams")
+        self._attempt += 1
+        self._drop()
+        self._is_roaming = True
+        self.connect(server)
+
     def leave(self) -> None:
         """Be gone for good, without a word: the session has to expire."""
         self.is_stopped = True
@@ -193,6 +203,9 @@ class Client:
         self._ping_later()
         if session.watches:
             self._set_watches(session)
+        if self._is_roaming:
+            self._is_roaming = False
+            self.ask(OpCode.EXISTS, "/", ExistsRequest("/", False))
 
     def _session_over(self, why: str) -> None:
         if self.session is not None:

@@ -181,7 +181,15 @@ class Nemesis:
             return False
         self._say("%s is paused", host.who)
         process.pause()
-        self._then(process.resume)
+
+        def wake() -> None:
+            # Somebody comes to it who has seen more elsewhere, before it looks at its clock.
+            clients = [client for client in self._world.clients if client.is_open]
+            if clients:
+                self._rng.choice(clients).roam(host.server_id)
+            self._world.agenda.after(self._rng.randint(1, 10) * MS, process.resume)
+
+        self._then(wake)
         return True
 
     def _slow(self, host: Host) -> bool:

@@ -47,6 +47,7 @@ class WorkloadOptions:
         ("multi", 8),
         ("read", 30),
         ("sync", 4),
+        ("roam", 4),
         ("end", 1),
     )
     watch_chance: float = 0.4

@@ -54,6 +54,7 @@ class Workload:
             "multi": self._multi,
             "read": self._read,
             "sync": self._sync,
+            "roam": self._roam,
             "end": self._end,
         }
 
@@ -141,6 +142,11 @@ class Workload:
 
     def _sync(self, client: Client) -> None:
         client.ask(OpCode.SYNC, "/", SyncRequest("/"))
+
+    def _roam(self, client: Client) -> None:
+        laggard = self._world.laggard()
+        if laggard is not None:
+            client.roam(laggard)
 
     def _end(self, client: Client) -> None:
         client.ask(OpCode.CLOSE_SESSION, "", None)

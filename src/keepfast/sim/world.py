@@ -113,6 +113,15 @@ class World:
         kind = Process if self.options.servers == 1 else MemberProcess
         return kind(host, self, store, recovery)
 
+    def laggard(self) -> ServerId | None:
+        """The server that is furthest behind and serves; None if nobody does."""
+        serving = {
+            host.server_id: host.process.seen
+            for host in self.hosts.values()
+            if host.process is not None and host.process.is_serving
+        }
+        return min(serving, key=lambda server: (serving[server], server), default=None)
+
     def replica_options(self, server_id: ServerId) -> ReplicaOptions:
         """The options of one server's replica."""
         return replace(self.options.replica, server_id=server_id)
