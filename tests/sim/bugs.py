@@ -270,6 +270,13 @@ BUGS = (
                 "if self.degraded or self.standing is not Standing.WHOLE:",
                 "if self.standing is not Standing.WHOLE:",
             ),
+            # With the damaged ones put aside, there would be nothing to count wrongly.
+            Change(
+                "keepfast.storage.recovery_listed",
+                "recover_listed",
+                "if damaged and result.standing is Standing.WHOLE:",
+                "if False:",
+            ),
         ),
     ),
     Bug(
@@ -311,9 +318,8 @@ BUGS = (
             Change(
                 "keepfast.storage.recovery_listed",
                 "_replay_open",
-                "acknowledged = testimony.end if testimony and testimony.serial == entry.serial "
-                "else 0",
-                "acknowledged = 0",
+                "acknowledged = max(acknowledged, testimony.end)",
+                "pass",
             ),
             Change(
                 "keepfast.storage.recovery",

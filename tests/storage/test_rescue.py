@@ -20,7 +20,7 @@ from keepfast.storage.repair import RepairRefused
 from keepfast.wire import Zxid
 from tests.storage.directories import Place, zxid
 from tests.storage.fixture_table import FIXTURES
-from tests.storage.workload import ONE_PLACE, OPTIONS, Server, point_of
+from tests.storage.workload import ONE_PLACE, OPTIONS, Server, other_tree, point_of
 
 AT = "2026-11-15T12:00:00Z"
 
@@ -67,6 +67,20 @@ def test_damaged_log__ends_behind_its_last_proven_record_and_claims_its_epoch_on
     assert (after.standing, after.head) == (Standing.WHOLE, zxid("1.2"))
     # The promise stays; who claims a later epoch wins elections.
     assert after.epochs == Epochs(3, 1)
+    assert plan_rescue(disk, ONE_PLACE).kind is RescueKind.NOTHING
+
+
+def test_tree_of_a_leader_that_died__is_kept_and_votes_again() -> None:
+    disk = closed_server()
+    store, _ = Store.open(disk, ONE_PLACE, OPTIONS)
+    tree = other_tree(1, [20])
+    store.install_snapshot(tree, promised=4, lacks=True)
+    store.close()
+    plan = plan_rescue(disk, ONE_PLACE)
+    assert plan.before.standing is Standing.CATCHING_UP
+    assert (plan.kind, plan.head) == (RescueKind.TREE, tree.last_zxid)
+    after = apply_rescue(disk, ONE_PLACE, plan, AT)
+    assert (after.standing, after.head) == (Standing.WHOLE, tree.last_zxid)
     assert plan_rescue(disk, ONE_PLACE).kind is RescueKind.NOTHING
 
 

@@ -20,6 +20,7 @@ _STANDING_STYLES = {
     Standing.WHOLE: "good",
     Standing.UNPROVEN: "warning",
     Standing.EMPTY: "warning",
+    Standing.CATCHING_UP: "warning",
     Standing.DAMAGED: "bad",
 }
 _MEANINGS = {
@@ -27,7 +28,7 @@ _MEANINGS = {
     Standing.UNPROVEN: "contiguous as far as the format tells, but not proven",
     Standing.DAMAGED: "something is missing or wrong, and no crash explains it",
     Standing.EMPTY: "no history at all: new, or wiped",
-    Standing.CATCHING_UP: "receiving from a leader",
+    Standing.CATCHING_UP: "a leader's tree, and not all that was acknowledged behind it",
 }
 # Damage of which a repair can keep the part in front; epochs are never guessed, so not those.
 _REPAIRABLE = frozenset(

@@ -29,6 +29,8 @@ from keepfast.wire import format_zxid
 _MEANINGS = {
     RescueKind.UNPROVEN: "the history is taken for the right one as it is, although its files do "
     "not prove it",
+    RescueKind.TREE: "a leader had begun to send what this server lacks: what has come is taken "
+    "for all that there was, although more may have been acknowledged",
     RescueKind.EPOCHS: "the history stays as it is; the epoch it was agreed on in is lost, and the "
     "one of its last record takes its place",
     RescueKind.CUT: "the history ends behind its last proven record; everything behind it is moved "

@@ -463,7 +463,10 @@ class Leader:
                     self._send(link, encode_proposal(zxid, entry))
                     learner.unacked.append((zxid, self._now_ms))
         start = make_zxid(self._own_epoch(), 0)
-        config = self.quorums.next or self.quorums.current
+        config = self.quorums.current
+        if self.quorums.next is not None and self.phase is not Phase.BROADCAST:
+            # In the history that this term begins with: agreed on as soon as that is.
+            config = self.quorums.next
         if not config.version and self._options.is_reconfig_enabled:
             # It was never agreed on; that this epoch begins with it is. (Where changes are off,
             # Apache's servers store no version, and would take this one for news for ever.)

@@ -44,6 +44,7 @@ class RescueKind(Enum):
 
     NOTHING = "nothing"  # the data are whole
     UNPROVEN = "unproven"  # the history is taken for the right one, as it is
+    TREE = "tree"  # a leader's tree is taken for all that there was, as far as it goes
     EPOCHS = "epochs"  # so it is, without the epoch that it was agreed on in
     CUT = "cut"  # the history ends behind its last proven record
     EMPTY = "empty"  # nothing is left: the empty tree
@@ -71,6 +72,8 @@ def plan_rescue(disk: Disk, directory: DataDirectory) -> RescuePlan:
         return RescuePlan(RescueKind.NOTHING, before, head, None)
     if before.standing is Standing.UNPROVEN:
         return RescuePlan(RescueKind.UNPROVEN, before, head, None)
+    if before.standing is Standing.CATCHING_UP:
+        return RescuePlan(RescueKind.TREE, before, head, None)
     damage = {p.code for p in before.problems if p.severity is Severity.DAMAGE}
     if head != NO_HISTORY and damage and damage <= _ABOUT_EPOCHS:
         return RescuePlan(RescueKind.EPOCHS, before, head, None)
@@ -180,6 +183,7 @@ def _sign(disk: Disk, directory: DataDirectory, plan: RescuePlan, epochs: Epochs
             accepted_epoch=epochs.accepted,
             current_epoch=epochs.current,
             unproven=(),
+            is_catching_up=False,
             rescues=(*manifest.rescues, entry),
         ),
     )
