@@ -153,6 +153,28 @@ def test_leader_hands_over__the_successor_leads_and_nothing_is_lost() -> None:
     assert len(digests(world)) == 1
 
 
+def test_leader_hands_over_under_load__when_the_successor_has_everything() -> None:
+    world = started()
+    old = world.leader()
+    assert old is not None
+    client = NodeClient(old)
+    client.take()
+    client.send(1, OpCode.CREATE, create("/a"))
+    # Proposed, and acknowledged by nobody: the successor could not win against us.
+    old.run(lambda node: node.member.after_clients())
+    chosen: list[object] = []
+    old.run(lambda node: chosen.append(node.member.hand_over()))
+    assert old.member.role is Role.LEADING
+
+    world.until(lambda: world.leader() not in (None, old) and world.all_serve(), "another leads")
+    new = world.leader()
+    assert new is not None
+    assert [new.server_id] == chosen
+    for node in world.nodes.values():
+        assert node.member.replica.tree.find("/a") is not None
+    assert len(digests(world)) == 1
+
+
 def test_leader_without_space__lets_another_lead() -> None:
     world = started()
     old = world.leader()

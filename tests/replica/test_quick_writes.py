@@ -165,7 +165,7 @@ def _prepared(tree_is_changed: bool) -> Twin:
     if tree_is_changed:
         node = twin.replica.tree.find("/a")
         assert node is not None
-        node.stat = node.stat[:-1] + b"\1"
+        node.put_stat(node.stat[:-1] + b"\1")
     return twin
 
 

@@ -155,6 +155,19 @@ def test_purge_with_the_newest_rotten__nothing_goes() -> None:
     assert store.purge(1) == ()
 
 
+def test_rotten_snapshot_that_nothing_rests_on__goes_aside_and_the_next_start_is_whole() -> None:
+    store, disk = restarted(("1.3", "1.4"))
+    assert left(store) == ["0.0", "1.1", "1.2"]
+    for at in ("1.3", "1.4"):
+        name = snapshot(at).name
+        assert not disk.exists(ONE_PLACE.in_snapshots(name))
+        assert disk.exists(ONE_PLACE.aside_of(name, store.manifest.generation))
+    store.close()
+    found = recover(disk, ONE_PLACE)
+    assert (found.standing, short(found.head), found.degraded) == (Standing.WHOLE, "1.4", False)
+    assert found.problems == ()
+
+
 def test_retain_none__our_own_bug() -> None:
     with pytest.raises(InvariantViolation):
         plan(0, "1.2")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keepfast.storage import Compression, MemoryDisk, RealDisk, load_tree, snapshot_pieces
-from keepfast.tree import Tree
+from keepfast.tree import Tree, make_node
 from keepfast.wire import READ_ACL, CorruptSnapshot, Zxid
 from tests.cases import CASES_DIR
 from tests.storage.directories import line, packed, snapshot_bytes, zxid
@@ -168,7 +168,7 @@ def test_znode_whose_acl_is_not_in_the_table__only_in_a_fuzzy_snapshot() -> None
     tree = sample()
     node = tree.find("/1.1")
     assert node is not None
-    node.acl = 7
+    node.packed = make_node(node.data, 7, node.stat).packed
     data = snapshot_bytes(tree)
     with pytest.raises(CorruptSnapshot, match="ACL 7"):
         load(data)

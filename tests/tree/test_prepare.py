@@ -348,7 +348,7 @@ def test_version_after_minus_2__is_0() -> None:
     assert leader.create("/a") == 0
     node = leader.tree.find("/a")
     assert node is not None
-    node.stat = node.stat[:32] + (-2).to_bytes(4, "big", signed=True) + node.stat[36:]
+    node.put_stat(node.stat[:32] + (-2).to_bytes(4, "big", signed=True) + node.stat[36:])
     entry = leader.preparer.prepare(
         BOBS_CALLER, 1, Zxid(9), 1, OpCode.SET_DATA, SetDataRequest("/a", b"", -2)
     )

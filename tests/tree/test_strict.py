@@ -361,7 +361,8 @@ def test_versions_wrap__as_3_9_and_as_later_versions_write_them() -> None:
     assert node is not None
 
     def set_version(version: int) -> None:
-        node.stat = node.stat[:32] + version.to_bytes(4, "big", signed=True) + node.stat[36:]
+        stat = node.stat
+        node.put_stat(stat[:32] + version.to_bytes(4, "big", signed=True) + stat[36:])
 
     for current, following in ((2**31 - 1, -(2**31)), (-2, -1), (-2, 0)):
         set_version(current)

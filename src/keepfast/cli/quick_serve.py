@@ -6,6 +6,7 @@ left to the parser, so that there is one place that explains and complains.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,12 +21,17 @@ def run_quickly(words: Sequence[str]) -> int | None:
     plain = _plain(words)
     if plain is None:
         return None
+    # What is imported stays: to look for garbage in it would be a tenth of the time that the start
+    # takes. `run_server` switches this on again.
+    gc.disable()
     try:
         from keepfast.cli.serve import ServeArguments, serve
 
         return serve(ServeArguments(plain.path, None, None, plain.definitions, False))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - handed on, not passed over
         failure = error
+    finally:
+        gc.enable()
 
     from keepfast.cli.app import finish
 

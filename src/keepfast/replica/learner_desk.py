@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _REQUEST: Final = PacketType.REQUEST.value
 _REVALIDATE: Final = PacketType.REVALIDATE.value
 _PING: Final = PacketType.PING.value
+_ACK: Final = PacketType.ACK.value
 _SYNC: Final = OpCode.SYNC.value
 
 
@@ -53,6 +54,8 @@ class LearnerDesk:
                 if kind == _PING and packet.data:
                     self._touch(packet.data)
                 leader.on_packet(link, packet, member.now_ms)
+                if kind == _ACK:
+                    member.hand_over_if_due()
         if member.leader is leader:
             leader.advance()
             member.propose_new()

@@ -34,7 +34,7 @@ from keepfast.replica.options import ReplicaOptions
 from keepfast.replica.proposals import WRITES, Append, Proposal
 from keepfast.replica.proposer import Proposer, decode_write
 from keepfast.replica.reads import HANDLERS as READS
-from keepfast.replica.reads import plain_data_reply
+from keepfast.replica.reads import answer_single, plain_data_reply
 from keepfast.replica.replies import reply_body
 from keepfast.replica.sessions import SessionTracker, TouchTable
 from keepfast.replica.statistics import (
@@ -198,6 +198,8 @@ class Replica:
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Handle bytes of a client; replies that are ready are in its `out`."""
+        if answer_single(self, connection, data):
+            return
         statistics = self.statistics
         statistics.bytes_received += len(data)
         try:

@@ -30,7 +30,11 @@ from keepfast.wire import (
     invariant,
 )
 
-_CHUNK_BYTES = 1 << 18
+# What is read and sent in one turn. Low: a turn costs more than its work; high: the clients of a
+# leader wait while it is passed on, and a learner's while it is taken in.
+_CHUNK_BYTES = 1 << 16
+# Records behind a snapshot that are sent without asking whether a newer one would be cheaper.
+_ALWAYS_RECORDS_BYTES = 1 << 20
 
 
 def fitting_snapshot(history: History, up_to: Zxid) -> SnapshotEntry | None:
@@ -42,8 +46,13 @@ def fitting_snapshot(history: History, up_to: Zxid) -> SnapshotEntry | None:
     return None
 
 
+def is_recent(history: History, entry: SnapshotEntry) -> bool:
+    """Whether the records behind a snapshot are less than a new snapshot would be."""
+    return history.bytes_behind(entry.zxid) <= max(entry.size, _ALWAYS_RECORDS_BYTES)
+
+
 def record_packets(history: History, stream: RecordStream) -> Iterator[bytes]:
-    """PROPOSAL and COMMIT of each record, in pieces.
+    """The PROPOSAL of each record, and COMMITs, in pieces.
 
     Raises CorruptLog where a record cannot be read: what was sent before it is sound.
     """
@@ -51,17 +60,22 @@ def record_packets(history: History, stream: RecordStream) -> Iterator[bytes]:
     if records is None:
         raise CorruptLog("the log no longer reaches back to the learner", None, None, stream.behind)
     parts: list[bytes] = []
-    size = 0
+    size, last = 0, stream.behind
     for zxid, entry in records:
         if zxid > stream.up_to:
             break
-        parts += (encode_proposal(zxid, entry), encode_commit(zxid))
+        parts.append(encode_proposal(zxid, entry))
         size += len(entry)
+        last = zxid
+        if size >= _CHUNK_BYTES or stream.commits_each:
+            parts.append(encode_commit(zxid))
         if size >= _CHUNK_BYTES:
             yield b"".join(parts)
             parts.clear()
             size = 0
     if parts:
+        if not stream.commits_each:
+            parts.append(encode_commit(last))
         yield b"".join(parts)
 
 
@@ -86,7 +100,8 @@ def tree_packets(history: History, entry: SnapshotEntry, stream: TreeStream) -> 
         raise CorruptSnapshot(f"cannot be read: {error.strerror}", path) from error
     yield TREE_SIGNATURE
     if entry.zxid < stream.up_to:
-        yield from record_packets(history, RecordStream(entry.zxid, stream.up_to))
+        behind = RecordStream(entry.zxid, stream.up_to, stream.commits_each)
+        yield from record_packets(history, behind)
 
 
 def _body(pieces: Iterator[bytes], path: str) -> Iterator[bytes]:

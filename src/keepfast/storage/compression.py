@@ -16,8 +16,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-import cramjam
-
 from keepfast.storage.disk import ReadFile
 from keepfast.storage.layout import Compression
 from keepfast.wire import CorruptSnapshot
@@ -75,6 +73,9 @@ class _SnappyPacker:
         return self._blocks(len(self._pending))
 
     def _blocks(self, size: int) -> bytes:
+        # Here, as in `_unpack_snappy`: few servers pack their snapshots this way.
+        import cramjam
+
         parts = []
         if not self._started:
             self._started = True
@@ -140,6 +141,8 @@ def _unpack_gzip(file: ReadFile, name: str) -> Iterator[bytes]:
 
 
 def _unpack_snappy(file: ReadFile, name: str) -> Iterator[bytes]:
+    import cramjam
+
     header = file.read_at(0, len(_SNAPPY_HEADER))
     if header[:8] != _SNAPPY_HEADER[:8] or len(header) < len(_SNAPPY_HEADER):
         raise CorruptSnapshot("not a snappy stream", name, 0)

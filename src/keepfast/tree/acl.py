@@ -7,6 +7,7 @@ even if it is the open one. The numbers are local to a server: they are no part 
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 from keepfast.tree.digest import acl_weight
@@ -14,6 +15,9 @@ from keepfast.tree.errors import TreeError
 from keepfast.wire import ACL, ANYONE, OPEN_ACL, AclList, Perms
 
 OPEN_KEY: Final = -1
+# A znode needs one bit of its key for itself (node.py). Servers count keys from 1 on.
+_KEY_LIMIT: Final = 1 << 62
+_pack_key: Final = Struct(">q").pack
 
 # In place of a list that is not known yet: it allows nothing to anyone.
 _UNKNOWN: Final[AclList] = (ACL(0, ANYONE),)
@@ -33,16 +37,28 @@ def world_perms(acl: AclList) -> int:
 class AclTable:
     """Key <-> list, with the number of znodes that use each. Entries vanish with their last use.
 
-    `lists`, `weights` and `world_perms` are for reading; they always hold OPEN_KEY too.
+    `lists`, `weights`, `world_perms` and `world_readable` are for reading; they always hold
+    OPEN_KEY too.
     """
 
-    __slots__ = ("_keys", "_last_key", "_unknown", "_uses", "lists", "weights", "world_perms")
+    __slots__ = (
+        "_keys",
+        "_last_key",
+        "_unknown",
+        "_uses",
+        "lists",
+        "weights",
+        "world_perms",
+        "world_readable",
+    )
 
     def __init__(self) -> None:
         self.lists: dict[int, AclList] = {OPEN_KEY: OPEN_ACL}
         self.weights: dict[int, int] = {OPEN_KEY: acl_weight(OPEN_ACL)}
         # What everybody may do, so that most checks of a permission are one look-up.
         self.world_perms: dict[int, int] = {OPEN_KEY: world_perms(OPEN_ACL)}
+        # The keys of lists that let everybody read, as they stand in a znode.
+        self.world_readable: set[bytes] = {_pack_key(OPEN_KEY)}
         self._keys: dict[AclList, int] = {}
         self._uses: dict[int, int] = {}
         self._unknown: set[int] = set()
@@ -80,6 +96,8 @@ class AclTable:
         """Enter a list under a given key, not used by any znode yet."""
         if key == OPEN_KEY or key in self.lists:
             raise TreeError(f"ACL {key} is there twice")
+        if not -_KEY_LIMIT <= key < _KEY_LIMIT:
+            raise TreeError(f"{key} is no key of an ACL")
         self._enter(key, acl)
         self._uses[key] = 0
 
@@ -109,7 +127,9 @@ class AclTable:
     def _enter(self, key: int, acl: AclList) -> None:
         self.lists[key] = acl
         self.weights[key] = acl_weight(acl)
-        self.world_perms[key] = world_perms(acl)
+        self.world_perms[key] = perms = world_perms(acl)
+        if perms & Perms.READ:
+            self.world_readable.add(_pack_key(key))
         self._keys[acl] = key
         self._last_key = max(self._last_key, key)
 
@@ -117,6 +137,7 @@ class AclTable:
         acl = self.lists.pop(key)
         del self.weights[key]
         del self.world_perms[key]
+        self.world_readable.discard(_pack_key(key))
         del self._uses[key]
         self._unknown.discard(key)
         # Two keys can hold one list after a load; the list then leads to the one loaded last.

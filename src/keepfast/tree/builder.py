@@ -15,7 +15,7 @@ from zlib import crc32
 from keepfast.tree.acl import OPEN_KEY, AclTable
 from keepfast.tree.digest import MASK, counted_crc
 from keepfast.tree.errors import TreeError
-from keepfast.tree.node import Node, owner_of
+from keepfast.tree.node import Node, owner_of, packed_node
 from keepfast.tree.nodemap import NodeMap
 from keepfast.tree.paths import CONFIG, RESERVED_PREFIX, ROOT
 from keepfast.tree.quota import limited_path
@@ -137,8 +137,7 @@ class TreeBuilder:
                     raise MalformedRecord("a znode with an impossible length", offset)
                 tail = middle + 4 + size if size > 0 else middle + 4
                 acl, czxid, mzxid, times, owner, pzxid = unpack_tail(records, tail)
-                stat = records[tail + 8 : tail + _TAIL_SIZE]
-                data = records[middle + 4 : tail] if size >= 0 else None
+                packed = records[middle + 4 : tail + _TAIL_SIZE]
                 path = raw.decode()
                 above = path[: path.rfind("/")]
                 if above != parent_path or acl != key or not raw:
@@ -146,18 +145,19 @@ class TreeBuilder:
                     group = self._open_group(path, above, acl)
                     # The root is nobody's sibling: the next znode starts a group of its own.
                     parent_path, key, count, crcs = above if raw else None, acl, 0, 0
+                node = Node(packed if size >= 0 else packed_node(None, acl, packed[8:]))
                 if group.is_reserved:
-                    crcs += self._note_reserved(path, data, stat)
+                    crcs += self._note_reserved(path, node)
                 else:
-                    crcs += crc32(b"".join((raw, data or b"", czxid, mzxid, pzxid, times, owner)))
+                    data = records[middle + 4 : tail]
+                    crcs += crc32(b"".join((raw, data, czxid, mzxid, pzxid, times, owner)))
                     if pzxid > greatest or mzxid > greatest:
                         greatest = max(pzxid, mzxid)
                 if owner != _NO_OWNER:
                     self._owned.append(path)
-                node = Node(data, acl, stat)
                 if enter(path or ROOT, node) is not node:
                     raise TreeError("the znode is there twice", path)
-                group.siblings.add(path)
+                group.siblings.append(path)
                 count += 1
                 sizes += len(path) + tail - middle - 4
                 offset = tail + _TAIL_SIZE
@@ -220,9 +220,10 @@ class TreeBuilder:
         parent = self._nodes.get(above or ROOT)
         if parent is None:
             raise TreeError("the parent is not there", path)
-        if parent.children is None:
-            parent.children = set()
-        return _Group(acl, parent.children, path.startswith(RESERVED_PREFIX))
+        siblings = parent.children
+        if not isinstance(siblings, list):
+            siblings = parent.children = []
+        return _Group(acl, siblings, path.startswith(RESERVED_PREFIX))
 
     def _close_group(self, group: _Group, count: int, crcs: int) -> None:
         self._uses[group.acl] += count
@@ -230,14 +231,15 @@ class TreeBuilder:
         if group.is_reserved:
             self._reserved_crcs += crcs
 
-    def _note_reserved(self, path: str, data: bytes | None, stat: bytes) -> int:
+    def _note_reserved(self, path: str, node: Node) -> int:
         """Look at a znode below /zookeeper; gives its CRC."""
+        stat = node.stat
         quota = limited_path(path)
         if quota is not None:
             self._quotas.append(quota)
         if path != CONFIG:
             self._greatest = max(self._greatest, stat[8:16], stat[52:])
-        return counted_crc(path, data, stat)
+        return counted_crc(path, node.data, stat)
 
     def _check_incomplete(self, records: bytes, offset: int) -> None:
         """Refuse a record that no more bytes can complete: one of its lengths is impossible."""
@@ -257,8 +259,8 @@ class _Group:
     __slots__ = ("acl", "is_reserved", "siblings")
 
     def __init__(
-        self, acl: int = OPEN_KEY, siblings: set[str] | None = None, is_reserved: bool = False
+        self, acl: int = OPEN_KEY, siblings: list[str] | None = None, is_reserved: bool = False
     ) -> None:
         self.acl = acl
-        self.siblings = set() if siblings is None else siblings
+        self.siblings = [] if siblings is None else siblings
         self.is_reserved = is_reserved

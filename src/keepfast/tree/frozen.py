@@ -12,12 +12,11 @@ from struct import Struct
 from types import TracebackType
 from typing import Final, Self
 
-from keepfast.tree.node import Node
+from keepfast.tree.node import TAIL_SIZE, Node, packed_node
 from keepfast.tree.paths import ROOT
 from keepfast.wire import AclList, Zxid, encode_text, invariant
 
 _LENGTH: Final = Struct(">i")
-_KEY: Final = Struct(">q")
 
 # What one chunk holds at most, about a millisecond of work: the event loop waits for it.
 CHUNK_NODES: Final = 1000
@@ -106,19 +105,11 @@ class FrozenTree:
 def encode_node(path: str, node: Node) -> bytes:
     """The record of a znode in a snapshot."""
     raw = encode_text(path) if path != ROOT else b""
-    data = node.data
-    if data is None:
-        return b"".join((_LENGTH.pack(len(raw)), raw, _NULL, _KEY.pack(node.acl), node.stat))
-    return b"".join(
-        (
-            _LENGTH.pack(len(raw)),
-            raw,
-            _LENGTH.pack(len(data)),
-            data,
-            _KEY.pack(node.acl),
-            node.stat,
-        )
-    )
+    packed = node.packed
+    size = len(packed) - TAIL_SIZE
+    if not size and node.data is None:
+        return b"".join((_LENGTH.pack(len(raw)), raw, _NULL, packed_node(b"", node.acl, node.stat)))
+    return b"".join((_LENGTH.pack(len(raw)), raw, _LENGTH.pack(size), packed))
 
 
 _NULL: Final = _LENGTH.pack(-1)

@@ -30,11 +30,11 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator
 from typing import Final
 
-from keepfast.tree.node import Node
+from keepfast.tree.node import NEW_STAT, Node, make_node
 from keepfast.tree.paths import parent_of
 from keepfast.wire import invariant
 
-TOMBSTONE: Final = Node(None, -1, b"")
+TOMBSTONE: Final = make_node(None, -1, NEW_STAT)
 
 
 class NodeMap:
@@ -151,7 +151,11 @@ class NodeMap:
     def _own(self, path: str, node: Node) -> Node:
         if path in self._overlay:
             return node
-        copy = Node(node.data, node.acl, node.stat, node.children)
+        children = node.children
+        if children is not None:
+            # Shared, so that a change shows in both; a list would be replaced in one of them.
+            children = node.changing_children()
+        copy = Node(node.packed, children)
         self._order.append(path)
         self._overlay[path] = copy
         return copy

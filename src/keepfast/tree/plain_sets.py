@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from keepfast.tree.digest import DIGEST_VERSION, MASK, node_crc
+from keepfast.tree.node import STAT_SIZE, TAIL_SIZE
 from keepfast.tree.paths import RESERVED_PREFIX
 from keepfast.tree.pending import PendingChanges, PendingNode
 from keepfast.tree.permissions import is_allowed
@@ -41,6 +42,7 @@ _LAST_VERSION: Final = (1 << 31) - 2
 
 # Bound once: each look-up of an attribute shows here.
 _int_at: Final = Struct(">i").unpack_from
+_key_at: Final = Struct(">q").unpack_from
 # A request behind its header: length and path, length and data, version.
 _LEAST_REQUEST: Final = 14
 # czxid, mzxid, ctime, mtime and version, cversion to ephemeralOwner, pzxid.
@@ -104,11 +106,14 @@ class PlainSets:
             # Below /zookeeper, digests and quotas have rules of their own.
             if node is None or path.startswith(RESERVED_PREFIX):
                 return None
-            acls, key, children = tree.acls, node.acl, node.children
+            acls, children, packed = tree.acls, node.children, node.packed
+            size = len(packed) - TAIL_SIZE
+            key = _key_at(packed, size)[0] if size else node.acl
             if not acls.world_perms[key] & _WRITE:
                 return None
-            before, acl = node.stat, acls.lists[key]
-            gone, count = node_crc(path, node.data, before), len(children) if children else 0
+            before, acl = packed[-STAT_SIZE:], acls.lists[key]
+            gone = node_crc(path, packed[:size], before)
+            count = len(children) if children else 0
         else:
             before, acl, gone, count = found.stat, found.acl, found.crc, found.child_count
             if not before or gone <= 0 or not is_allowed(acl, _WRITE, ()):

@@ -11,6 +11,7 @@ All state depends on the txn alone: nothing here reads a clock, draws a number o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from struct import Struct
 from typing import Final
 
 from keepfast.tree import fuzzy, strict
@@ -20,11 +21,15 @@ from keepfast.tree.errors import ReplayConflict
 from keepfast.tree.frozen import FrozenTree
 from keepfast.tree.node import (
     NEW_STAT,
+    STAT_SIZE,
+    TAIL_SIZE,
     Kind,
     Node,
     cversion_of,
     kind_of_owner,
+    make_node,
     owner_of,
+    packed_node,
     stat_after_create,
     stat_after_delete,
     stat_after_set_acl,
@@ -51,6 +56,7 @@ _CREATED: Final = ChangeKind.CREATED
 _DELETED: Final = ChangeKind.DELETED
 _DATA: Final = ChangeKind.DATA
 _ACL: Final = ChangeKind.ACL
+_key_at: Final = Struct(">q").unpack_from
 
 
 class Tree:
@@ -63,6 +69,7 @@ class Tree:
     __slots__ = (
         "_nodes",
         "acls",
+        "config_before",
         "containers",
         "data_size",
         "digest",
@@ -102,18 +109,20 @@ class Tree:
         self.ttls: set[str] = set()
         # Paths that have a quota.
         self.quotas: set[str] = set()
+        # What /zookeeper/config held before the last change of the members that was applied here.
+        self.config_before: bytes | None = None
         if nodes is None:
-            self._adopt(ROOT, Node(b"", OPEN_KEY, NEW_STAT))
+            self._adopt(ROOT, make_node(b"", OPEN_KEY, NEW_STAT))
             self.add_builtin_nodes()
 
     def add_builtin_nodes(self) -> None:
         """Add those of Apache's built-in znodes that are not there. They come from no txn."""
         for path in (ZOOKEEPER, QUOTA):
             if self.find(path) is None:
-                self._adopt(path, Node(b"", OPEN_KEY, NEW_STAT))
+                self._adopt(path, make_node(b"", OPEN_KEY, NEW_STAT))
         if self.find(CONFIG) is None:
             stat = stat_after_set_acl(NEW_STAT, -1)
-            self._adopt(CONFIG, Node(b"", self.acls.acquire(READ_ACL), stat))
+            self._adopt(CONFIG, make_node(b"", self.acls.acquire(READ_ACL), stat))
 
     def put_config(self, text: bytes, version: int) -> None:
         """Have /zookeeper/config say which membership holds; as in Apache, this is no txn.
@@ -171,17 +180,28 @@ class Tree:
         """
         node = self.find(path)
         after = (self.digest + delta) & MASK
-        if node is None or node.stat != before or after != digest or zxid <= self.last_zxid:
+        if (
+            node is None
+            or node.packed[-STAT_SIZE:] != before
+            or after != digest
+            or zxid <= self.last_zxid
+        ):
             raise ReplayConflict(zxid, path, "setData: it was prepared on another tree")
         own = self._nodes.own
         if own is not None:
             node = own(path, node)
-        old_data = node.data
-        node.data = data
-        node.stat = stat
+        packed = node.packed
+        size = len(packed) - TAIL_SIZE
+        if size and data:
+            # As in `Node.put`, without a call: this is work for every write.
+            key = _key_at(packed, size)[0]
+            node.packed = b"".join((data, packed[size:-STAT_SIZE], stat))
+        else:
+            key = node.acl
+            node.put(data, stat)
+        grown = len(data) - size
         self.digest = after
-        self.state_digest = (self.state_digest + delta * self.acls.weights[node.acl]) & MASK
-        grown = len(data) - (len(old_data) if old_data else 0)
+        self.state_digest = (self.state_digest + delta * self.acls.weights[key]) & MASK
         self.data_size += grown
         if self.quotas:
             self._count_quota(path, grown, 0)
@@ -263,13 +283,10 @@ class Tree:
             parent = nodes.own(parent_path, parent)
         if cversion > cversion_of(parent.stat):
             self._restat(parent_path, parent, stat_after_create(parent.stat, cversion, zxid))
-        children = parent.children
-        if children is None:
-            children = parent.children = set()
-        children.add(path)
+        parent.changing_children().add(path)
         stat = stat_of_create(zxid, header.time_ms, owner)
         key = acls.acquire(acl)
-        nodes.insert(path, Node(data, key, stat))
+        nodes.insert(path, make_node(data, key, stat))
         self.node_count += 1
         self.data_size += len(path) + (len(data) if data else 0)
         if path.startswith(RESERVED_PREFIX):
@@ -291,7 +308,7 @@ class Tree:
         acls = self.acls
         self.note_deletion(parent_path, parent, zxid)
         if parent.children is not None:
-            parent.children.discard(path)
+            parent.changing_children().discard(path)
         self._nodes.remove(path)
         data, stat, key = node.data, node.stat, node.acl
         self.node_count -= 1
@@ -321,8 +338,7 @@ class Tree:
             node = own(path, node)
         old_data, old_stat = node.data, node.stat
         stat = stat_after_set_data(old_stat, zxid, time_ms, version)
-        node.data = data
-        node.stat = stat
+        node.put(data, stat)
         acls = self.acls
         if path.startswith(RESERVED_PREFIX):
             delta = counted_crc(path, data, stat) - counted_crc(path, old_data, old_stat)
@@ -351,8 +367,7 @@ class Tree:
         old_weight = acls.weights[old_key]
         # First the new one: the list is often the old one, whose entry would vanish and come back.
         key = acls.acquire(acl)
-        node.stat = stat
-        node.acl = key
+        node.packed = packed_node(node.data, key, stat)
         self.state_digest = (
             self.state_digest + (crc + 1) * acls.weights[key] - (old_crc + 1) * old_weight
         ) & MASK
@@ -368,8 +383,9 @@ class Tree:
         crc = counted_crc(path, node.data, node.stat) + 1
         old_key = node.acl
         old_weight = acls.weights[old_key]
-        node.acl = acls.acquire(acl)
-        delta = crc * (acls.weights[node.acl] - old_weight)
+        key = acls.acquire(acl)
+        node.packed = packed_node(node.data, key, node.stat)
+        delta = crc * (acls.weights[key] - old_weight)
         self.state_digest = (self.state_digest + delta) & MASK
         acls.release(old_key)
 
@@ -396,22 +412,23 @@ class Tree:
 
     def note_deletion(self, path: str, node: Node, zxid: int) -> None:
         """Note a deleted child of `node`, unless a later change was noted."""
-        stat = stat_after_delete(node.stat, zxid)
-        if stat is not node.stat:
+        old_stat = node.stat
+        stat = stat_after_delete(old_stat, zxid)
+        if stat is not old_stat:
             own = self._nodes.own
             if own is not None:
                 node = own(path, node)
             self._restat(path, node, stat)
 
     def _restat(self, path: str, node: Node, stat: bytes) -> None:
-        data = node.data
+        data, old_stat = node.data, node.stat
         if path.startswith(RESERVED_PREFIX):
-            delta = counted_crc(path, data, stat) - counted_crc(path, data, node.stat)
+            delta = counted_crc(path, data, stat) - counted_crc(path, data, old_stat)
         else:
-            delta = node_crc(path, data, stat) - node_crc(path, data, node.stat)
+            delta = node_crc(path, data, stat) - node_crc(path, data, old_stat)
             self.digest = (self.digest + delta) & MASK
         self.state_digest = (self.state_digest + delta * self.acls.weights[node.acl]) & MASK
-        node.stat = stat
+        node.put_stat(stat)
 
     def own_path(self, owner: int, path: str) -> None:
         """Note that a znode has an ephemeralOwner."""
@@ -484,8 +501,8 @@ class Tree:
         own = self._nodes.own
         if own is not None:
             node = own(path, node)
-        self.data_size += len(data) - (len(node.data) if node.data else 0)
-        node.data = data
+        self.data_size += len(data) - (len(node.packed) - TAIL_SIZE)
+        node.put(data, node.stat)
 
     def _adopt(self, path: str, node: Node) -> None:
         """Add a znode that comes from no txn, and itself to its parent's children."""
@@ -493,8 +510,7 @@ class Tree:
             parent = self.find(parent_of(path))
             invariant(parent is not None, "built-in znodes are added from the root on")
             if parent is not None:
-                parent.children = parent.children or set()
-                parent.children.add(path)
+                parent.changing_children().add(path)
         self._nodes.insert(path, node)
         self.node_count += 1
         self.data_size += len(path) + len(node.data or b"")

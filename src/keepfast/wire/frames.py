@@ -26,13 +26,14 @@ class FrameParser:
     as its 4 bytes are there, before the payload is waited for; the connection is of no use then.
     """
 
-    __slots__ = ("_chunks", "_have", "_needed", "_offset", "max_frame", "min_frame")
+    __slots__ = ("_chunks", "_needed", "_offset", "held", "max_frame", "min_frame")
 
     def __init__(self, max_frame: int = DEFAULT_MAX_FRAME, min_frame: int = 0) -> None:
         self.max_frame = max_frame
         self.min_frame = min_frame
         self._chunks: list[bytes] = []
-        self._have = 0
+        # Bytes of a frame that has begun; 0: what comes next begins one.
+        self.held = 0
         # Below this many bytes there is no point in looking.
         self._needed = 4
         # Where the first byte held lies in the stream; for errors.
@@ -46,10 +47,10 @@ class FrameParser:
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads that are complete now, in order."""
         buffer = data
-        if self._have:
+        if self.held:
             self._chunks.append(data)
-            self._have += len(data)
-            if self._have < self._needed:
+            self.held += len(data)
+            if self.held < self._needed:
                 return []
             buffer = b"".join(self._chunks)
         payloads: list[bytes] = []
@@ -70,8 +71,8 @@ class FrameParser:
             start = stop + 4
         pos = start - 4
         self._offset += pos
-        if pos < end or self._have:
+        if pos < end or self.held:
             self._chunks = [buffer[pos:]] if pos < end else []
-            self._have = end - pos
+            self.held = end - pos
             self._needed = needed
         return payloads

@@ -9,7 +9,7 @@ from keepfast.wire.data import AclList
 from keepfast.wire.errors import MalformedRecord
 from keepfast.wire.jute import DEFAULT_MAX_FIELD
 from keepfast.wire.opcodes import OpCode
-from keepfast.wire.records import AT_END, Int, Long, LooseText, codec_of
+from keepfast.wire.records import AT_END, CodecTable, Int, Long, LooseText, codec_of
 from keepfast.wire.zxid import SessionId, Zxid
 
 
@@ -246,9 +246,9 @@ REQUESTS: Final[dict[int, type[Request]]] = {
 }
 
 _Unpack = Callable[[bytes, int, int, int], tuple[Any, int]]
-_UNPACK: Final[dict[int, _Unpack]] = {
-    int(op): codec_of(request).unpack for op, request in REQUESTS.items()
-}
+_UNPACK: Final[CodecTable[int, _Unpack]] = CodecTable(
+    REQUESTS, lambda request: codec_of(request).unpack
+)
 
 
 def decode_request(
@@ -258,8 +258,9 @@ def decode_request(
 
     Raises MalformedRecord, also for a type whose body is empty, a multi, or unknown.
     """
-    unpack = _UNPACK.get(type_)
-    if unpack is None:
-        raise MalformedRecord(f"no request body is known for type {type_}", offset)
+    try:
+        unpack = _UNPACK[type_]
+    except KeyError:
+        raise MalformedRecord(f"no request body is known for type {type_}", offset) from None
     request: Request = unpack(data, offset, len(data), max_field)[0]
     return request

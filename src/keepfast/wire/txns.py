@@ -30,7 +30,7 @@ from keepfast.wire.data import AclList
 from keepfast.wire.errors import InvariantViolation, MalformedRecord
 from keepfast.wire.jute import ends_early
 from keepfast.wire.opcodes import OpCode
-from keepfast.wire.records import Int, Long, UnsignedLong, exact_codec_of
+from keepfast.wire.records import CodecTable, Int, Long, UnsignedLong, exact_codec_of
 from keepfast.wire.zxid import SessionId, Zxid
 
 DIGEST_VERSION: Final = 2
@@ -218,6 +218,7 @@ _SUB_BODIES: Final[dict[int, type[TxnBody]]] = {
 
 _HEADER: Final = Struct(">qiqqi")
 _DIGEST: Final = Struct(">iQ")
+_CREATE: Final = OpCode.CREATE.value
 _HEADER_SIZE: Final = 32
 _DIGEST_SIZE: Final = 12
 _ERROR_SIZE: Final = 4
@@ -226,19 +227,15 @@ _NOT_TO_BLAME: Final = ErrorTxn(0)
 
 _DIGEST_START: Final = DIGEST_VERSION.to_bytes(4, "big")
 
-_V0: Final = exact_codec_of(CreateTxnV0)
-_CREATE: Final = exact_codec_of(CreateTxn)
-_CLOSE_SESSION: Final = exact_codec_of(CloseSessionTxn)
-
 _Unpack = Callable[[bytes, int, int, int], tuple[Any, int]]
-_ENTRY_UNPACK: Final[dict[int, _Unpack]] = {
-    int(op): exact_codec_of(body).unpack for op, body in _ENTRY_BODIES.items()
-}
-_SUB_CODECS: Final = {int(op): exact_codec_of(body) for op, body in _SUB_BODIES.items()}
-_ENCODE: Final[dict[type[Any], Callable[[Any], bytes]]] = {
-    body: exact_codec_of(body).encode
-    for body in {*_ENTRY_BODIES.values(), *_SUB_BODIES.values(), CreateTxnV0}
-}
+_ENTRY_UNPACK: Final[CodecTable[int, _Unpack]] = CodecTable(
+    _ENTRY_BODIES, lambda body: exact_codec_of(body).unpack
+)
+_SUB_CODECS: Final = CodecTable(_SUB_BODIES, exact_codec_of)
+_ENCODE: Final[CodecTable[type[Any], Callable[[Any], bytes]]] = CodecTable(
+    {body: body for body in (*_ENTRY_BODIES.values(), *_SUB_BODIES.values(), CreateTxnV0)},
+    lambda body: exact_codec_of(body).encode,
+)
 # A closeSession without a list.
 _ENCODE[type(None)] = lambda _: b""
 # Bound once: on the hot path each look-up of an attribute shows.
@@ -251,10 +248,10 @@ _new_tuple: Final[Callable[[type[Any], Any], Any]] = tuple.__new__
 
 def _unpack_create(data: bytes, pos: int, end: int, limit: int) -> tuple[Any, int]:
     try:
-        return _CREATE.unpack(data, pos, end, limit)
+        return _SUB_CODECS[_CREATE].unpack(data, pos, end, limit)
     except MalformedRecord as error:
         try:
-            body, stop = _V0.unpack(data, pos, end, limit)
+            body, stop = exact_codec_of(CreateTxnV0).unpack(data, pos, end, limit)
         except MalformedRecord:
             raise error from None
         if end - stop >= 4:
@@ -265,7 +262,7 @@ def _unpack_create(data: bytes, pos: int, end: int, limit: int) -> tuple[Any, in
 def _unpack_close_session(data: bytes, pos: int, end: int, limit: int) -> tuple[Any, int]:
     if pos == end or (end - pos == _DIGEST_SIZE and data.startswith(_DIGEST_START, pos)):
         return None, pos
-    return _CLOSE_SESSION.unpack(data, pos, end, limit)
+    return exact_codec_of(CloseSessionTxn).unpack(data, pos, end, limit)
 
 
 _ENTRY_UNPACK[OpCode.CREATE] = _unpack_create
@@ -292,9 +289,10 @@ def decode_entry(data: bytes, base_offset: int = 0) -> LogEntry:
         if end < _HEADER_SIZE:
             raise ends_early("TxnHeader", _HEADER_SIZE, 0, end)
         header = _new_tuple(TxnHeader, _unpack_header(data))
-        unpack_body = _ENTRY_UNPACK.get(header[4])
-        if unpack_body is None:
-            raise MalformedRecord(f"unknown txn type {header[4]}", _HEADER_SIZE - 4)
+        try:
+            unpack_body = _ENTRY_UNPACK[header[4]]
+        except KeyError:
+            raise MalformedRecord(f"unknown txn type {header[4]}", _HEADER_SIZE - 4) from None
         body, pos = unpack_body(data, _HEADER_SIZE, end, end)
     except MalformedRecord as error:
         if base_offset == 0:
@@ -355,9 +353,10 @@ def decode_txn_body(type_: int, data: bytes | None) -> TxnBody:
     An error with the body of another operation is ErrorTxn(0). Apache servers log these, see
     `canonical_entry`.
     """
-    codec = _SUB_CODECS.get(type_)
-    if codec is None:
-        raise MalformedRecord(f"txn type {type_} inside a multi", 0)
+    try:
+        codec = _SUB_CODECS[type_]
+    except KeyError:
+        raise MalformedRecord(f"txn type {type_} inside a multi", 0) from None
     if data is None:
         raise MalformedRecord(f"no body for txn type {type_} inside a multi", 0)
     if type_ == OpCode.ERROR and len(data) != _ERROR_SIZE:
@@ -368,10 +367,10 @@ def decode_txn_body(type_: int, data: bytes | None) -> TxnBody:
 
 
 def _check_any_body(data: bytes) -> None:
-    for type_, codec in _SUB_CODECS.items():
+    for type_ in _SUB_BODIES:
         if type_ != OpCode.ERROR:
             try:
-                codec.decode_all(data, max_field=len(data))
+                _SUB_CODECS[type_].decode_all(data, max_field=len(data))
             except MalformedRecord:
                 continue
             return
