@@ -20,7 +20,7 @@ from random import Random
 import cramjam
 
 from keepfast.storage import frame
-from keepfast.tree import CONFIG, Caller, Node, PrepareOptions, Preparer, Tree, encode_node
+from keepfast.tree import CONFIG, Caller, PrepareOptions, Preparer, Tree, encode_node, make_node
 from keepfast.wire import (
     CreateSessionTxn,
     ErrorTxn,
@@ -346,7 +346,7 @@ class Life:
             return []
         below = sorted(node.children or ()) if children is None else children
         if path == CONFIG:
-            node = Node(member.config.encode(), node.acl, node.stat)
+            node = make_node(member.config.encode(), node.acl, node.stat)
         found = [(path, encode_node(path, node))]
         for child in below:
             found += self._nodes(member, child, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from keepfast.tree import CONTAINER_OWNER, Node, encode_node, persisted, with_owner
+from keepfast.tree import CONTAINER_OWNER, Node, encode_node, make_node, persisted, with_owner
 from keepfast.wire import make_zxid
 from tests.pipeline.ensembles import Life, Member, SnapshotFile, packed
 from tests.pipeline.planted import Planted, planted_by, with_base
@@ -151,7 +151,7 @@ def orphan(life: Life) -> Planted | None:
     stat = with_owner(bytes(60), 0xDEAD0000)
     zxid = struct.pack(">q", snapshot.zxid)
     stat = zxid + zxid + stat[16:52] + zxid
-    snapshot.nodes.append(("/orphan", encode_node("/orphan", Node(b"", -1, stat))))
+    snapshot.nodes.append(("/orphan", encode_node("/orphan", make_node(b"", -1, stat))))
     return planted_by("A10", member)
 
 
@@ -175,7 +175,7 @@ def bad_form(life: Life) -> Planted | None:
             stat[_PZXID : _PZXID + 8] = struct.pack(">q", 0)
     if with_owner(bytes(stat), CONTAINER_OWNER) == bytes(stat):
         return None
-    _changed(snapshot, path, encode_node(path, Node(node.data, node.acl, bytes(stat))))
+    _changed(snapshot, path, encode_node(path, make_node(node.data, node.acl, bytes(stat))))
     return planted_by("A12", member)
 
 
@@ -197,6 +197,6 @@ def other_membership(life: Life) -> Planted | None:
         del lines[0]
     else:
         lines[0] = lines[0].replace("participant", "observer")
-    fresh = Node("\n".join(lines).encode(), node.acl, node.stat)
+    fresh = make_node("\n".join(lines).encode(), node.acl, node.stat)
     _changed(snapshot, "/zookeeper/config", encode_node("/zookeeper/config", fresh))
     return planted_by("A13", member)

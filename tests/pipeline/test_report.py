@@ -6,13 +6,16 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from keepfast.pipeline.findings import FindingSeverity
 from keepfast.pipeline.report import Axis, ReportFacts, render_report, write_report
+from keepfast.pipeline.report.words import steps_of
 from keepfast.wire import make_zxid
 from tests.pipeline.report_samples import HOSTILE, SAMPLES, broken, many_findings, many_servers
 
@@ -98,6 +101,30 @@ def test_every_finding_and_every_server_is_there() -> None:
     text = render_report(many_findings(1000))
     assert text.count('<tr data-severity="') == 1000
     assert len(drawings(render_report(many_servers(50)))[0]["lanes"]) == 50
+
+
+def test_advice_and_cause__are_said_once_and_linked_from_each_finding() -> None:
+    text = render_report(many_findings(1000))
+    assert text.count("Refill") == 2  # as a step, and in the first of the notes
+    assert text.count('href="#step-0-1"') > 600
+    steps = [
+        attributes for tag, attributes in Page(text).tags if tag == "li" and "id" in attributes
+    ]
+    assert [attributes["id"] for attributes in steps] == ["step-0-1"]
+    shown = Page(text).text
+    assert "On servers 0, 1, 2, 3 and 4, one at a time: Refill the server." in shown
+
+
+def test_step_that_another_one_says_as_well__is_left_out() -> None:
+    finding = replace(broken().ensembles[0].findings[0], severity=FindingSeverity.ERROR)
+    findings = (
+        replace(finding, server="3", kind="gap", advice="Refill server 3. Then server 4."),
+        replace(finding, server="3", kind="lacks", advice="Refill server 3."),
+        replace(finding, server="1", kind="other", advice="Delete the file."),
+    )
+    steps = steps_of(replace(broken().ensembles[0], findings=findings))
+    assert [step.text for step in steps] == ["Refill server 3. Then server 4.", "Delete the file."]
+    assert steps[0].advices == ("Refill server 3. Then server 4.", "Refill server 3.")
 
 
 def test_what_was_not_checked__is_said_and_does_not_read_as_a_pass() -> None:

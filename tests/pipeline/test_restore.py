@@ -9,6 +9,7 @@ import pytest
 
 from keepfast.pipeline import restore as restore_module
 from keepfast.pipeline.diff import differences
+from keepfast.pipeline.findings import FindingSeverity, Verdict
 from keepfast.pipeline.restore import RestoreRefused, restore_state
 from keepfast.pipeline.state import (
     Moment,
@@ -21,6 +22,7 @@ from keepfast.storage import RealDisk, Standing, data_directory, recover
 from keepfast.wire import make_zxid
 from tests.cases import CASES_DIR, case_names
 from tests.cli.runs import fingerprint
+from tests.pipeline.test_audit_cases import audited
 
 DISK = read_only_disk()
 
@@ -44,6 +46,17 @@ def test_restored_head_of_a_case__is_whole_and_the_same(name: str, tmp_path: Pat
     assert not list(differences(found.tree, state.tree))
     assert fingerprint(CASES_DIR / name) == before
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_ensemble_restored_from_a_case__its_audit_is_clean(name: str, tmp_path: Path) -> None:
+    """The repair that the audit asks for, whatever was wrong before."""
+    for server in "123":
+        restore_state(state_of(name), str(tmp_path / "e" / server))
+    result = audited(tmp_path / "e")
+    grave = [f for f in result.findings if f.severity is not FindingSeverity.NOTE]
+    assert (result.verdict, grave) == (Verdict.CONSISTENT, [])
+    assert result.committed_zxid == state_of(name).head
 
 
 def test_restored_past__is_the_state_of_that_moment(tmp_path: Path) -> None:

@@ -178,3 +178,20 @@ def test_steps_and_damage__are_rows() -> None:
     batch = as_batch(rows, Origin("e", "s", "f"))
     assert batch.schema == SUMMARY_SCHEMA
     batch.validate(full=True)
+
+
+def test_garbage_between_two_records__ends_a_run_although_none_is_missing() -> None:
+    records = [
+        entry(zxid, OpCode.SET_DATA, SetDataTxn("/a", b"x", 1))
+        for zxid in (0x100000001, 0x100000002)
+    ]
+    first = log_of(records[:1])
+    # Reading goes on behind something like an end mark.
+    data = first + b"\xff" * 39 + b"B" + log_of(records)[len(first) :]
+    rows = summarize(BytesFile(data))
+    assert [(row.kind, row.first_zxid) for row in rows] == [
+        ("run", 0x100000001),
+        ("damage", None),
+        ("run", 0x100000002),
+        ("end", None),
+    ]

@@ -190,9 +190,10 @@ def _print_ensemble(out: Out, one: EnsembleResult) -> None:
     rows += [("not checked", sentence) for sentence in one.unchecked]
     out.facts(rows)
     grave = [f for f in one.findings if f.severity is not FindingSeverity.NOTE]
+    said: set[str] = set()
     for finding in grave[:_MOST_FINDINGS]:
         out.line()
-        _print_finding(out, finding)
+        _print_finding(out, finding, said)
     if len(grave) > _MOST_FINDINGS:
         out.line(f"... and {len(grave) - _MOST_FINDINGS} more; --json and --out have all of them")
     notes = [f for f in one.findings if f.severity is FindingSeverity.NOTE]
@@ -212,7 +213,8 @@ def _coverage(entry: Coverage) -> str:
     return f"{span}: {entry.text}{names}"
 
 
-def _print_finding(out: Out, finding: Finding) -> None:
+def _print_finding(out: Out, finding: Finding, said: set[str]) -> None:
+    """One finding; `said` is what was said before, and is not said again."""
     head = f"{finding.check} {finding.kind}"
     if finding.server is not None:
         head += f" on server {finding.server}"
@@ -232,5 +234,8 @@ def _print_finding(out: Out, finding: Finding) -> None:
         ("likely cause", finding.cause),
         ("do", finding.advice),
     ):
-        if text:
+        is_general = name in ("likely cause", "do")
+        if text and not (is_general and text in said):
             out.line(f"  {name + ':':<13} {text}")
+        if is_general:
+            said.add(text)

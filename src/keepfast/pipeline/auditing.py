@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from keepfast.pipeline.findings import AuditResult, EnsembleResult, Verdict
 from keepfast.pipeline.jobs import spark_runner
 from keepfast.pipeline.layout import EnsembleFiles, discover
-from keepfast.pipeline.listing import lister_of
 from keepfast.pipeline.parts import used_bytes
 from keepfast.pipeline.stages import AuditOptions, EnsembleItem, Runner, audit_with
+from keepfast.pipeline.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +28,9 @@ def audit_places(
     spark: SparkSession, places: Sequence[str], options: AuditOptions | None = None
 ) -> AuditResult:
     """Audit all ensembles at some places; raises PlaceError for one that holds no server's data."""
-    ensembles = discover(list(places), lister_of(spark))
-    return audit_files(spark_runner(spark), ensembles, options or AuditOptions())
+    staging = Staging(spark)
+    ensembles = discover(list(places), staging.list_any)
+    return staging.named(audit_files(spark_runner(spark), ensembles, options or AuditOptions()))
 
 
 def audit_files(

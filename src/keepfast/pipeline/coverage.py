@@ -54,6 +54,8 @@ def _without_records(view: EnsembleView, agreement: Agreement) -> list[Coverage]
     elif first is None and bases:
         last = max(server.head for server in view.servers)
         found.append(_entry(0, last, "snapshot", tuple(bases)))
+    buried = agreement.of(Standing.BURIED)
+    found += [_entry(interval.first, interval.last, "unproven", ()) for interval in buried]
     seen = set()
     for gap in agreement.missing:
         key = (gap.first, gap.last)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from keepfast.pipeline.columns.access import open_file
+from keepfast.pipeline.columns.known import Known
 from keepfast.pipeline.parts import Part
 from keepfast.pipeline.scan import Summary, add_hashes, summarize
 from keepfast.storage import Disk, Frame, LogReader, ReadFile, load_tree, survey
@@ -26,6 +27,10 @@ from keepfast.wire import (
 
 _HEADER_SIZE = 16
 _EPOCH_LIMIT_BYTES = 64
+# In the reasons for bytes that are no record: those on which Apache does not start.
+_STOPPING = ("fails its checksum", "claims", "ZKLG")
+# A configuration is a page of text; more than this is something else under its name.
+_CONFIG_LIMIT_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class SnapshotFacts:
     digest_zxid: int | None = None
     digest: int | None = None
     znodes: int = 0
-    has_config: bool = False  # /zookeeper/config is there: written by 3.5 or later
+    config: str = ""  # /zookeeper/config, which 3.5 and later write
     error: str = ""  # why it could not be read, where that says nothing about its content
     is_gone: bool = False
 
@@ -144,12 +149,15 @@ class RecordFacts:
 # -- logs ------------------------------------------------------------------------------------------
 
 
-def log_facts(part: Part) -> LogFacts:
-    """Read a log, or the part of it that is asked for."""
+def log_facts(part: Part, known: Known[Summary]) -> LogFacts:
+    """Read a log, or the part of it that is asked for; for `known` see `scan.summarize`."""
     facts = LogFacts(part.path, part.zxid, part.size, part.mtime)
+    if part.start == 0:
+        # Logs are read in the order of their first zxids, of all servers (`parts.side_by_side`).
+        known.forget_before(part.zxid)
     try:
         with open_file(part.path) as file:
-            rows = summarize(file, part.start, part.stop)
+            rows = summarize(file, part.start, part.stop, known)
     except FileNotFoundError:
         return replace(facts, is_gone=True)
     except OSError as error:
@@ -228,8 +236,8 @@ def _bad(rows: list[Summary]) -> Iterator[BadBytes]:
         elif row.kind == "damage":
             reason = row.problem or ""
             is_torn = (row.is_torn or row.is_unmarked) and row.valid_after is None
-            # Apache takes a missing end mark for the end of a file; these two it does not.
-            stops = "checksum" in reason or "claims" in reason or "ZKLG" in reason
+            # Apache takes zeros and a missing end mark for the end of a file; these it does not.
+            stops = any(text in reason for text in _STOPPING)
             yield BadBytes(
                 *(row.start_offset, reason, is_torn, row.valid_after),
                 stops and not is_torn,
@@ -310,7 +318,7 @@ def snapshot_facts(disk: Disk, path: str, zxid: int, mtime: float) -> SnapshotFa
         digest_zxid=info.digest_zxid,
         digest=info.digest,
         znodes=tree.node_count,
-        has_config=node is not None and bool(node.data),
+        config="" if node is None else (node.data or b"").decode("utf-8", "replace"),
     )
 
 
@@ -322,3 +330,12 @@ def epoch_value(disk: Disk, path: str) -> int:
     except (OSError, UnicodeDecodeError):
         return -1
     return int(text) if text.isdecimal() and len(text) < 20 else -1
+
+
+def config_text(disk: Disk, path: str) -> str:
+    """The text of a configuration file; empty if it cannot be read."""
+    try:
+        with disk.open_read(path) as file:
+            return file.read_at(0, _CONFIG_LIMIT_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -18,8 +18,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from keepfast.pipeline.checks.plan import ReplayOutcome
+from keepfast.pipeline.columns.known import Known
 from keepfast.pipeline.facts import RecordFacts
 from keepfast.pipeline.findings import EnsembleResult
+from keepfast.pipeline.scan import Summary
 from keepfast.pipeline.stages import (
     EnsembleItem,
     FactsItem,
@@ -43,6 +45,9 @@ _TASKS_A_CORE = 4
 _ITEM_WEIGHT = 64 << 10
 _RECORD_WEIGHT = 2 << 10
 _LEAST_TASK_WEIGHT = 8 << 20
+# Smaller tasks than this only if cores would be left without one: a task finds what it has read
+# already in the logs of other servers (columns/known.py), but not what others read.
+_GOOD_TASK_WEIGHT = 96 << 20
 
 # Kind of an item -> its type and that of its value.
 _KINDS: dict[str, tuple[type[Any], Any]] = {
@@ -94,9 +99,10 @@ class WorkReader(DataSourceReader):
         """The values of one bundle."""
         if not isinstance(partition, WorkPartition):
             return
+        known: Known[Summary] = Known()
         for number, kind, body in partition.items:
             item = msgspec.json.decode(body, type=_KINDS[kind][0])
-            value = msgspec.json.encode(run_item(item))
+            value = msgspec.json.encode(run_item(item, known))
             arrays = [pa.array([number], pa.int64()), pa.array([value], pa.binary())]
             yield pa.RecordBatch.from_arrays(arrays, schema=_ROW)
 
@@ -151,7 +157,9 @@ def weight_of(item: Item) -> int:
 def _bundles(items: Sequence[Item], cores: int) -> list[list[tuple[int, str, str]]]:
     """The items in bundles, one a task: about equally heavy, in the order of the items."""
     weights = [weight_of(item) for item in items]
-    target = max(_LEAST_TASK_WEIGHT, sum(weights) // (cores * _TASKS_A_CORE))
+    # So that no core is left over in the last round.
+    rounds = min(_TASKS_A_CORE, max(1, sum(weights) // (cores * _GOOD_TASK_WEIGHT)))
+    target = max(_LEAST_TASK_WEIGHT, sum(weights) // (cores * rounds))
     bundles: list[list[tuple[int, str, str]]] = [[]]
     weight = 0
     for number, item in enumerate(items):

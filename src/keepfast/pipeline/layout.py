@@ -221,11 +221,15 @@ def split_place(place: str) -> tuple[str, str | None]:
 
 @dataclass(slots=True)
 class _Server:
-    """A recognised server: its own directory and the two that hold the data."""
+    """A recognised server: its own directory and the two that hold the data.
+
+    `home`: a directory between them, which may hold `myid`.
+    """
 
     directory: Directory
     snapshots: Directory
     logs: Directory
+    home: Directory | None = None
 
 
 @dataclass(slots=True)
@@ -340,13 +344,13 @@ def _resolve(directory: Directory) -> _Server | None:
     if len(children) == 1:
         ((name, data),) = children.items()
         if _NAMELESS.match(name):
-            return _Server(directory, data, data)
+            return _Server(directory, data, data, directory.directories[name])
     if len(children) == 2:
         (first, left), (second, right) = children.items()
         if _is_log_directory(first, left) and _is_snapshot_directory(second, right):
-            return _Server(directory, right, left)
+            return _Server(directory, right, left, directory.directories[second])
         if _is_log_directory(second, right) and _is_snapshot_directory(first, left):
-            return _Server(directory, left, right)
+            return _Server(directory, left, right, directory.directories[first])
     return None
 
 
@@ -396,10 +400,12 @@ def _log_directory(place: str, directory: Directory) -> Directory:
 def _server_files(ensemble: str, name: str, server: _Server) -> ServerFiles:
     entries: dict[str, FileEntry] = {}
     errors: list[str] = []
-    for directory in (server.directory, server.snapshots, server.logs):
+    for directory in (server.directory, server.home, server.snapshots, server.logs):
+        if directory is None:
+            continue
         if directory.error and directory.error not in errors:
             errors.append(directory.error)
-        is_data = directory is not server.directory or directory is server.snapshots
+        is_data = directory in (server.snapshots, server.logs)
         for file, (size, mtime) in directory.files.items():
             kind, zxid = kind_of(file)
             if is_data or kind == "config":

@@ -1,7 +1,8 @@
 """Listing of places that are not on the local disk.
 
 Where pyarrow or fsspec knows the file system they are asked; they also read the files later. Where
-they do not, Spark lists through Hadoop, which knows every file system that Spark reads.
+they do not, Spark lists through Hadoop, which knows every file system that Spark reads, and brings
+the files here (`staging`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from keepfast.pipeline.layout import (
     Directory,
-    Lister,
     PlaceError,
     is_remote,
     list_entries,
@@ -87,23 +87,10 @@ def _seconds(moment: Any) -> float:
     return float(moment.timestamp()) if hasattr(moment, "timestamp") else float(moment)
 
 
-def lister_of(spark: SparkSession) -> Lister:
-    """A lister that asks Spark for what Python cannot list."""
-
-    def list_any(place: str) -> Directory:
-        if not is_remote(place):
-            return list_local(place)
-        try:
-            return list_place(place)
-        except PlaceError:
-            return list_with_spark(spark, place)
-
-    return list_any
-
-
 def list_with_spark(spark: SparkSession, place: str) -> Directory:
     """A place as Hadoop lists it; no file is opened."""
-    from pyspark.errors import AnalysisException
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import AnalysisException, PySparkException
 
     try:
         files = (
@@ -115,6 +102,10 @@ def list_with_spark(spark: SparkSession, place: str) -> Directory:
         rows = files.collect()
     except AnalysisException as error:
         raise PlaceError(place, "there is no such directory") from error
+    except (PySparkException, Py4JJavaError) as error:
+        java = getattr(error, "java_exception", None)
+        reason = str(error if java is None else java.getMessage()).strip().partition("\n")[0]
+        raise PlaceError(place, f"Spark cannot list it: {reason}") from error
     return list_entries(
         place, [(row.path, row.length, row.modificationTime.timestamp()) for row in rows]
     )

@@ -15,6 +15,7 @@ from keepfast.pipeline.layout import PlaceError, discover, is_remote, local_path
 from keepfast.pipeline.report import ReportFacts, write_report
 from keepfast.pipeline.schemas import FINDING_SCHEMA
 from keepfast.pipeline.sources import read_table
+from keepfast.pipeline.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,8 +61,9 @@ def write_documents(result: AuditResult, out: str, facts: ReportFacts | None = N
 
 def write_tables(spark: SparkSession, places: Sequence[str], out: str, result: AuditResult) -> None:
     """Write everything that was decoded as Parquet, one directory a table."""
+    staging = Staging(spark)
     for name, source in TABLES.items():
-        frame = read_table(spark, source, list(places))
+        frame = read_table(spark, source, list(places), staging=staging)
         target = "file://" + os.path.join(local_path(out), "tables", name)
         frame.write.mode("overwrite").parquet(target)
     directory = os.path.join(local_path(out), "tables", "findings")

@@ -155,6 +155,14 @@ def used_bytes(entry: FileEntry) -> int:
         return entry.size
 
 
+def side_by_side(parts: Iterable[Part]) -> list[Part]:
+    """The parts so that what servers wrote at the same time comes together, whoever wrote it.
+
+    A task that reads the same records of several servers takes them apart once (columns/known.py).
+    """
+    return sorted(parts, key=lambda p: (p.ensemble, p.kind, p.zxid, p.start, p.server, p.path))
+
+
 def packed(parts: Sequence[Part], cores: int) -> list[tuple[Part, ...]]:
     """The parts in bundles, one a task: about equally heavy, few, and in the given order."""
     total = sum(part.weight for part in parts)

@@ -19,22 +19,30 @@ What is summed up is not the bytes but what servers agree on:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from keepfast.pipeline.columns.bodies import locate_bodies, locate_operations
+from keepfast.pipeline.columns.bodies import MOST_ELEMENTS, locate_operations
 from keepfast.pipeline.columns.frames import (
     FRAME_HEADER_SIZE,
     FRAME_OVERHEAD,
     Frames,
-    read_frames,
+    Passed,
+    read_pieces,
 )
 from keepfast.pipeline.columns.gather import Bools, Ints, View
 from keepfast.pipeline.columns.hashing import Hashes, content_hashes, mixed
+from keepfast.pipeline.columns.known import (
+    LARGEST_STRETCH,
+    STRETCH_RECORDS,
+    Known,
+    Stretch,
+    is_whole,
+)
 from keepfast.pipeline.columns.txns import Origin
 from keepfast.pipeline.schemas import BUCKET_BITS, SUMMARY_SCHEMA
 from keepfast.storage import Ending, ReadFile
@@ -78,26 +86,85 @@ def add_hashes(*values: int) -> int:
     return ((sum(values) & _MASK) ^ _SIGN) - _SIGN
 
 
-def summarize(file: ReadFile, start: int = 0, stop: int | None = None) -> list[Summary]:
+def summarize(
+    file: ReadFile,
+    start: int = 0,
+    stop: int | None = None,
+    known: Known[Summary] | None = None,
+) -> list[Summary]:
     """Check the records that begin in [start, stop) of a log and sum them up, in file order.
 
-    Never fails on what a file holds; an OSError of `file` passes.
+    `known` is what was read of other logs, and learns from this one; it saves time and changes
+    nothing else. Never fails on what a file holds; an OSError of `file` passes.
     """
-    rows: list[Summary] = []
+    rows = _Rows(known)
     size = file.size()
-    previous: int | None = None
-    for item in read_frames(file, start, stop):
-        if not isinstance(item, Frames):
-            rows.append(_ending_row(item.ending, size))
-            previous = None
-            continue
-        found, goes_on = _summarize_frames(item, previous)
+    for item in read_pieces(file, known or Known(), start, stop):
+        if isinstance(item, Passed):
+            rows.add_known(item)
+        elif isinstance(item, Frames):
+            rows.add_frames(item)
+        else:
+            rows.add_ending(_ending_row(item.ending, size))
+    return rows.rows
+
+
+class _Rows:
+    """The rows of one log; what it learns about stretches goes to `known`."""
+
+    def __init__(self, known: Known[Summary] | None) -> None:
+        self.rows: list[Summary] = []
+        self._known = known
+        self._previous: int | None = None  # the zxid of the record before
+        # The start of a stretch whose end lies in the next window.
+        self._begun: tuple[Summary, bytes] | None = None
+
+    def add_ending(self, row: Summary) -> None:
+        """Bytes that are no record."""
+        self.rows.append(row)
+        self._previous = self._begun = None
+
+    def add_known(self, passed: Passed[Summary]) -> None:
+        """A stretch whose sums are known."""
+        stretch = passed.stretch
+        end = passed.offset + len(stretch.data)
+        row = replace(stretch.note, start_offset=passed.offset, end_offset=end)
+        # It directly follows the record before, or is the first one behind an ending.
+        self._add(row, self._previous is not None and _is_in_bucket(row, self._previous))
+        self._previous, self._begun = stretch.last, None
+
+    def add_frames(self, frames: Frames) -> None:
+        """Records."""
+        cuts_stretches = self._known is not None
+        for row, goes_on, follows in _summarize_frames(frames, self._previous, cuts_stretches):
+            if cuts_stretches:
+                self._learn(frames, row, follows)
+            self._add(row, goes_on)
+        self._previous = int(frames.headers["zxid"][-1])
+
+    def _add(self, row: Summary, goes_on: bool) -> None:
         if goes_on:
-            # The border of a window went through a run.
-            rows[-1] = _joined(rows[-1], found.pop(0))
-        rows += found
-        previous = int(item.headers["zxid"][-1])
-    return rows
+            self.rows[-1] = _joined(self.rows[-1], row)
+        else:
+            self.rows.append(row)
+
+    def _learn(self, frames: Frames, row: Summary, follows: bool) -> None:
+        """Note a whole stretch; a part of one waits for the rest of it."""
+        first, last = row.first_zxid or 0, row.last_zxid or 0
+        data = frames.view.data[row.start_offset - frames.base : row.end_offset - frames.base]
+        if self._begun is not None and follows:
+            row = _joined(self._begun[0], row)
+            data = self._begun[1] + data
+            first = row.first_zxid or 0
+        self._begun = None
+        if self._known is not None and is_whole(first, last):
+            self._known.add(Stretch(first, last, data, row))
+        elif first % STRETCH_RECORDS == 0 and len(data) <= LARGEST_STRETCH:
+            self._begun = row, data
+
+
+def _is_in_bucket(row: Summary, zxid: int) -> bool:
+    return row.bucket == zxid >> BUCKET_BITS
 
 
 def as_batch(rows: Iterable[Summary], origin: Origin) -> pa.RecordBatch:
@@ -144,8 +211,13 @@ def _joined(before: Summary, after: Summary) -> Summary:
     )
 
 
-def _summarize_frames(frames: Frames, previous: int | None) -> tuple[list[Summary], bool]:
-    """The runs in some records, and whether the first goes on with that of `previous`."""
+def _summarize_frames(
+    frames: Frames, previous: int | None, cuts_stretches: bool
+) -> Iterator[tuple[Summary, bool, bool]]:
+    """The runs in some records, cut at the borders of buckets, and of stretches if that is asked.
+
+    With each: whether it goes on with the row before, and with the stretch before.
+    """
     view, entries = frames.view, frames.offsets + FRAME_HEADER_SIZE
     lengths = frames.lengths
     ends = entries + lengths
@@ -156,10 +228,16 @@ def _summarize_frames(frames: Frames, previous: int | None) -> tuple[list[Summar
         repeated[0] = False
     follows = (zxids == before + 1) & (zxids & _COUNTER_MASK != 0)
     buckets = zxids >> BUCKET_BITS
-    cut = ~(follows | repeated) | (buckets != before >> BUCKET_BITS)
-    goes_on = previous is not None and not cut[0]
-    cut[0] = True
-    first = np.flatnonzero(cut)
+    steps = ~(follows | repeated)
+    steps[0] |= previous is None
+    cut = steps | (buckets != before >> BUCKET_BITS)
+    begins = cut
+    if cuts_stretches:
+        begins = steps | (zxids // STRETCH_RECORDS != before // STRETCH_RECORDS)
+    first = np.flatnonzero(begins)
+    if not begins[0]:
+        # The border of a window went through a run.
+        first = np.append(0, first)
     last = np.append(first[1:], len(zxids)) - 1
     has_digest = (lengths >= _HEADER_SIZE + _DIGEST_SIZE) & (
         view.ints(ends - _DIGEST_SIZE) == _DIGEST_VERSION
@@ -186,7 +264,9 @@ def _summarize_frames(frames: Frames, previous: int | None) -> tuple[list[Summar
         map(_microseconds, times[last].tolist()),
         strict=True,
     )
-    return [Summary("run", *values) for values in columns], goes_on
+    goes_on, is_inside = (~cut[first]).tolist(), (~begins[first]).tolist()
+    rows = [Summary("run", *values) for values in columns]
+    return zip(rows, goes_on, is_inside, strict=True)
 
 
 def _microseconds(milliseconds: int) -> int | None:
@@ -205,10 +285,11 @@ def _take_canonical(view: View, entries: Ints, ends: Ints, types: Ints, contents
     if not len(multis):
         return
     starts = entries[multis] + _HEADER_SIZE
-    bodies = locate_bodies(view, types[multis], starts, ends[multis])
-    found = locate_operations(view, starts, ends[multis], np.where(bodies.ok, bodies.count, 0))
+    counts = view.ints(starts)
+    is_short = (starts + 4 <= ends[multis]) & (counts >= 0) & (counts <= MOST_ELEMENTS)
+    found = locate_operations(view, starts, ends[multis], np.where(is_short, counts, 0))
     # A list that is too long for the quick way is looked at as if it had failed.
-    failed = ~bodies.ok
+    failed = ~(is_short & found.ok)
     failed[found.rows[found.types == OpCode.ERROR]] = True
     replaced: list[int] = []
     canonical: list[bytes] = []

@@ -51,9 +51,10 @@ from keepfast.pipeline.layout import (
     kind_of,
     local_path,
 )
-from keepfast.pipeline.listing import list_place, lister_of
+from keepfast.pipeline.listing import list_place
 from keepfast.pipeline.parts import Bounds, Part, packed, parts_of
 from keepfast.pipeline.schemas import spark_schema
+from keepfast.pipeline.staging import Staging
 from keepfast.pipeline.tables import TABLES, TXNS, ZNODES, Table
 
 if TYPE_CHECKING:
@@ -71,22 +72,33 @@ def register(spark: SparkSession) -> None:
 
 
 def read_table(
-    spark: SparkSession, name: str, places: list[str], columns: list[str] | None = None
+    spark: SparkSession,
+    name: str,
+    places: list[str],
+    columns: list[str] | None = None,
+    staging: Staging | None = None,
 ) -> DataFrame:
     """The rows of a table ("zktxnlog", ...) with these columns; nothing else is decoded.
 
-    Places are listed here, so that any file system works that Spark knows.
+    Places are listed here, so that any file system works that Spark knows; through `staging` what
+    has to be copied for that is copied once for several tables.
     """
     schema = spark_schema(TABLES[name].schema)
-    reader = spark.read.format(name).option("listing", listing_option(spark, places))
+    staging = staging or Staging(spark)
+    listing = _listing_text(discover(places, staging.list_any))
+    reader = spark.read.format(name).option("listing", listing)
     if columns is not None:
         reader = reader.schema(StructType([schema[column] for column in columns]))
-    return reader.load()
+    return staging.named_rows(reader.load())
 
 
 def listing_option(spark: SparkSession, places: list[str]) -> str:
     """The files at `places`, for the option ``listing``."""
-    return json.dumps([asdict(ensemble) for ensemble in discover(places, lister_of(spark))])
+    return _listing_text(discover(places, Staging(spark).list_any))
+
+
+def _listing_text(ensembles: list[EnsembleFiles]) -> str:
+    return json.dumps([asdict(ensemble) for ensemble in ensembles])
 
 
 def files_of(options: Mapping[str, str]) -> list[EnsembleFiles]:

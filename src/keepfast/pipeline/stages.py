@@ -23,15 +23,18 @@ from keepfast.pipeline.checks.agreement import (
     suspicious_buckets,
 )
 from keepfast.pipeline.checks.plan import ReplayOutcome, ReplayPlan, ServerOutcome, plan_replay
+from keepfast.pipeline.checks.roles import Roles, roles_of, version_of
 from keepfast.pipeline.checks.serving import replay_ensemble
 from keepfast.pipeline.checks.view import EnsembleView, ServerView
 from keepfast.pipeline.columns.access import open_file
+from keepfast.pipeline.columns.known import Known
 from keepfast.pipeline.coverage import coverage_of, lanes_of
 from keepfast.pipeline.facts import (
     EpochFacts,
     LogFacts,
     RecordFacts,
     SnapshotFacts,
+    config_text,
     epoch_value,
     joined,
     log_facts,
@@ -46,10 +49,19 @@ from keepfast.pipeline.findings import (
     sorted_findings,
 )
 from keepfast.pipeline.layout import EnsembleFiles, ServerFiles, is_remote
-from keepfast.pipeline.parts import Part, parts_of
+from keepfast.pipeline.parts import Part, parts_of, side_by_side
+from keepfast.pipeline.scan import Summary
 from keepfast.pipeline.schemas import BUCKET_BITS
 from keepfast.pipeline.verdict import verdict_of
-from keepfast.storage import DataDirectory, Disk, ReadFile, RealDisk, disk_views, load_manifest
+from keepfast.storage import (
+    DataDirectory,
+    Disk,
+    Manifest,
+    ReadFile,
+    RealDisk,
+    disk_views,
+    load_manifest,
+)
 from keepfast.wire import StorageError
 
 # More buckets than this differ only if everything does; the first ones tell where it began.
@@ -102,11 +114,12 @@ class EnsembleItem:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What came of a FactsItem; one of the three is there. `is_changed`: since it was listed."""
+    """What came of a FactsItem; one of the four is there. `is_changed`: since it was listed."""
 
     log: LogFacts | None = None
     snapshot: SnapshotFacts | None = None
     epoch: int | None = None
+    config: str | None = None
     is_changed: bool = False
 
 
@@ -132,11 +145,11 @@ class PlacesDisk(disk_views.ReadOnlyDisk):
             return file.size()
 
 
-def run_item(item: Item) -> Value:
-    """Do one item, here."""
+def run_item(item: Item, known: Known[Summary]) -> Value:
+    """Do one item, here; `known` is what the items before it read of logs."""
     disk = PlacesDisk()
     if isinstance(item, FactsItem):
-        return _facts(disk, item.part)
+        return _facts(disk, item.part, known)
     if isinstance(item, RecordsItem):
         return tuple(record_facts(item.path, item.ranges))
     if isinstance(item, ReplayItem):
@@ -146,17 +159,20 @@ def run_item(item: Item) -> Value:
 
 def run_here(items: Sequence[Item]) -> list[Value]:
     """A runner that does everything in this process."""
-    return [run_item(item) for item in items]
+    known: Known[Summary] = Known()
+    return [run_item(item, known) for item in items]
 
 
-def _facts(disk: Disk, part: Part) -> FileFacts:
+def _facts(disk: Disk, part: Part, known: Known[Summary]) -> FileFacts:
     facts = FileFacts()
     if part.kind == "log":
-        facts = FileFacts(log=log_facts(part))
+        facts = FileFacts(log=log_facts(part, known))
     elif part.kind == "snapshot":
         facts = FileFacts(snapshot=snapshot_facts(disk, part.path, part.zxid, part.mtime))
     elif part.kind == "epoch":
         facts = FileFacts(epoch=epoch_value(disk, part.path))
+    elif part.kind == "config":
+        facts = FileFacts(config=config_text(disk, part.path))
     if is_remote(part.path):
         return facts
     try:
@@ -175,22 +191,55 @@ def audit_with(
     """Audit ensembles; gives a result for each, in their order."""
     views = _views(run, ensembles)
     records = _records(run, views)
+    judged = _judged(run, views, records, options)
+    # A record may have changed who votes since the newest snapshot: then a majority is another one.
+    fresh = [
+        _with_new_roles(view, outcome) for view, (_, outcome) in zip(views, judged, strict=True)
+    ]
+    changed = [index for index, view in enumerate(fresh) if view != views[index]]
+    again = _judged(run, [fresh[i] for i in changed], [records[i] for i in changed], options)
+    for index, result in zip(changed, again, strict=True):
+        judged[index] = result
+    return [
+        conclude(files, view, rows, agreement, outcome)
+        for files, view, rows, (agreement, outcome) in zip(
+            ensembles, fresh, records, judged, strict=True
+        )
+    ]
+
+
+def _judged(
+    run: Runner,
+    views: list[EnsembleView],
+    records: list[dict[str, list[RecordFacts]]],
+    options: AuditOptions,
+) -> list[tuple[Agreement, ReplayOutcome]]:
+    """What the records of ensembles agree on, and what a replay of that gives."""
     agreements = [judge(view, rows) for view, rows in zip(views, records, strict=True)]
     plans: list[Item] = [
         ReplayItem(plan_replay(view, agreement), options.replay_limit)
         for view, agreement in zip(views, agreements, strict=True)
     ]
-    outcomes = [value for value in run(plans) if isinstance(value, ReplayOutcome)]
-    return [
-        conclude(files, view, rows, agreement, outcome)
-        for files, view, rows, agreement, outcome in zip(
-            ensembles, views, records, agreements, outcomes, strict=True
-        )
-    ]
+    values = run(plans) if plans else []
+    outcomes = [value for value in values if isinstance(value, ReplayOutcome)]
+    return list(zip(agreements, outcomes, strict=True))
+
+
+def _with_new_roles(view: EnsembleView, outcome: ReplayOutcome) -> EnsembleView:
+    """The view with the roles by what the records made of the membership."""
+    texts = [server.membership for server in outcome.servers]
+    if all(version_of(text) == 0 for text in texts):
+        return view
+    texts += [text for server in view.servers for text in server.configurations]
+    return replace(view, roles=_roles(view.servers, texts))
+
+
+def _roles(servers: tuple[ServerView, ...], texts: list[str]) -> Roles:
+    return roles_of([(server.name, server.server_id) for server in servers], texts)
 
 
 def _views(run: Runner, ensembles: Sequence[EnsembleFiles]) -> list[EnsembleView]:
-    parts = parts_of(ensembles, ("log", "snapshot", "epoch"))
+    parts = side_by_side(parts_of(ensembles, ("log", "snapshot", "epoch", "config")))
     values = run([FactsItem(part) for part in parts])
     found: dict[str, list[FileFacts]] = {}
     for part, value in zip(parts, values, strict=True):
@@ -201,7 +250,8 @@ def _views(run: Runner, ensembles: Sequence[EnsembleFiles]) -> list[EnsembleView
         entries = [entry for server in files.servers for entry in server.files]
         is_live = any(one.is_changed for entry in entries for one in found.get(entry.path, ()))
         servers = tuple(_server_view(server, found) for server in files.servers)
-        views.append(EnsembleView(files.name, servers, is_live=is_live))
+        texts = [text for server in servers for text in server.configurations]
+        views.append(EnsembleView(files.name, servers, _roles(servers, texts), is_live))
     return views
 
 
@@ -210,7 +260,10 @@ def _server_view(server: ServerFiles, found: dict[str, list[FileFacts]]) -> Serv
     snapshots: list[SnapshotFacts] = []
     epochs: dict[str, int] = {}
     leftovers = []
-    retired = _retired(server)
+    manifest = _manifest(server)
+    # Files that a Keepfast server put out of use are no part of its history.
+    retired = set() if manifest is None else {retired.name for retired in manifest.retired}
+    membership = "" if manifest is None else (manifest.membership or b"").decode("utf-8", "replace")
     for entry in server.files:
         if entry.name in retired:
             continue
@@ -234,19 +287,41 @@ def _server_view(server: ServerFiles, found: dict[str, list[FileFacts]]) -> Serv
         is_managed=any(entry.name == "keepfast.manifest" for entry in server.files),
         temporaries=tuple(entry.path for entry in server.files if entry.name.endswith(".tmp")),
         unreadable=server.unreadable,
+        server_id=_own_id(server, found),
+        configurations=(*_configurations(server, found, snapshots), membership),
     )
 
 
-def _retired(server: ServerFiles) -> set[str]:
-    """Files that a Keepfast server put out of use: they are no part of its history."""
+def _own_id(server: ServerFiles, found: dict[str, list[FileFacts]]) -> str | None:
+    for entry in server.files:
+        if entry.name == "myid" and found.get(entry.path):
+            text = (found[entry.path][0].config or "").strip()
+            return text if text.isdecimal() else None
+    return None
+
+
+def _configurations(
+    server: ServerFiles, found: dict[str, list[FileFacts]], snapshots: list[SnapshotFacts]
+) -> list[str]:
+    """The texts that name the members: those in snapshots, and the files of the server."""
+    texts = [snapshot.config for snapshot in snapshots if snapshot.config]
+    for entry in server.files:
+        # Apache's `.next` is a proposal, `.bak` what was before.
+        is_one = entry.name == "zoo.cfg" or entry.name.startswith("zoo.cfg.dynamic")
+        if entry.kind == "config" and is_one and not entry.name.endswith((".next", ".bak")):
+            texts += [one.config for one in found.get(entry.path, ()) if one.config]
+    return texts
+
+
+def _manifest(server: ServerFiles) -> Manifest | None:
+    """What a Keepfast server says about its files; None if there is no word of it."""
     if not any(entry.name == "keepfast.manifest" for entry in server.files):
-        return set()
+        return None
     try:
         directory = DataDirectory(server.snapshots_dir, server.logs_dir)
-        manifest = load_manifest(PlacesDisk(), directory)
+        return load_manifest(PlacesDisk(), directory)
     except (StorageError, OSError):
-        return set()
-    return set() if manifest is None else {retired.name for retired in manifest.retired}
+        return None
 
 
 def _records(run: Runner, views: list[EnsembleView]) -> list[dict[str, list[RecordFacts]]]:
@@ -305,10 +380,12 @@ def conclude(
         *local.order_on_disk(view, agreement),
         *_divergences(view, agreement, outcome),
         *shared.agreement_notes(view, agreement),
+        *shared.buried_records(view, agreement, outcome),
         *shared.snapshot_conflicts(view, outcome),
         *shared.digests(view, agreement, outcome),
         *shared.tree_checks(view, outcome),
         *shared.configuration(view, agreement, outcome),
+        *shared.roles(view),
     ]
     unchecked = _unchecked(view, outcome)
     if view.is_live:
@@ -352,6 +429,14 @@ def _unchecked(view: EnsembleView, outcome: ReplayOutcome) -> list[str]:
     found += [
         f"server {server.name} holds no history" for server in view.servers if server.head < 0
     ]
+    absent = view.roles.absent_count
+    if absent:
+        named = f" ({', '.join(view.roles.absent)})" if view.roles.absent else ""
+        verb = "was" if absent == 1 else "were"
+        found.append(
+            f"{absent} of the {view.voters} voters{named} {verb} not among the directories given: "
+            "what a majority holds is proven only as far as the others show it"
+        )
     found += [sentence for server in view.servers for sentence in server.unreadable]
     found += [f"{path} {why}" for server in view.servers for path, _, why in server.unread]
     if view.is_live:

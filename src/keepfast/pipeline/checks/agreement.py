@@ -9,7 +9,8 @@ a minority may hold what was never committed, and that is legal.  It is no longe
 server took part in a later epoch whose other members went on without it.
 
 The names: *agreed*; *stale*, never committed although a later epoch was agreed on without it;
-*tail*, at the end and on a minority; *doubtful*.
+*tail*, at the end and on a minority; *doubtful*; and *buried*: agreed on, and since then behind
+damage on every server that still holds it, while all of them went on without it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Standing(Enum):
     STALE = "stale"
     TAIL = "tail"
     DOUBTFUL = "doubtful"
+    BURIED = "buried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,10 @@ def _with_epochs(view: EnsembleView, intervals: list[Interval]) -> list[Interval
         standing = interval.standing
         if standing is Standing.AGREED and not interval.skippers:
             standing = _standing_at_end(view, interval)
+        if standing is Standing.AGREED and all(
+            view.server(name).buries(interval.first, interval.last) for name in interval.holders
+        ):
+            standing = Standing.BURIED
         result.append(
             Interval(interval.first, interval.last, interval.holders, interval.skippers, standing)
         )
@@ -220,13 +226,19 @@ def _with_epochs(view: EnsembleView, intervals: list[Interval]) -> list[Interval
 def _standing_at_end(view: EnsembleView, interval: Interval) -> Standing:
     others = [s for s in view.servers if s.name not in interval.holders]
     behind = [s for s in others if s.head < interval.first]
-    if len(interval.holders) >= view.quorum or len(behind) != len(others) or not others:
+    if (
+        len(interval.holders - view.observers) >= view.quorum
+        or len(behind) != len(others)
+        or not others
+    ):
         return Standing.AGREED
     epoch = epoch_of(interval.first)
     taken_part = [s.epochs.current or 0 for s in view.servers if s.name in interval.holders]
     joined = min(taken_part, default=0)
     if joined > epoch:
-        against = [s for s in behind if (s.epochs.current or 0) >= joined]
+        against = [
+            s for s in behind if (s.epochs.current or 0) >= joined and s.name not in view.observers
+        ]
         if len(against) >= view.quorum:
             return Standing.STALE
     return Standing.TAIL

@@ -69,6 +69,8 @@ class ReplayPlan:
     joins: tuple[tuple[int, int], ...]  # changes of epoch that two or more servers show
     starts_empty: bool  # the history begins with its first record
     records: int
+    quorum: int  # how many servers are a majority
+    buried: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ class ReplayOutcome:
     tree_diff: TreeDiff | None = None
     unchecked: tuple[str, ...] = ()
     uneven_snapshots: tuple[str, ...] = ()
+    buried_paths: tuple[str, ...] = ()  # what buried records wrote
     replayed: int = 0
 
 
@@ -152,6 +155,8 @@ def plan_replay(view: EnsembleView, agreement: Agreement) -> ReplayPlan:
         tuple(sorted(key for key, count in witnesses.items() if count > 1)),
         any(s.begins_empty and s.first == min(_firsts(view)) for s in view.servers),
         sum(piece.last - piece.first + 1 for piece in history),
+        view.quorum,
+        tuple(_pieces(view, [(i.first, i.last) for i in agreement.of(Standing.BURIED)], wrong)),
     )
 
 
@@ -245,7 +250,7 @@ def refusal(view: EnsembleView, server: ServerView) -> str | None:
 def is_modern(view: EnsembleView) -> bool:
     """Whether 3.5 or later wrote the files: those do not start on logs without a snapshot."""
     return any(
-        server.has_digests or any(s.has_config for s in server.snapshots) for server in view.servers
+        server.has_digests or any(s.config for s in server.snapshots) for server in view.servers
     )
 
 

@@ -5,9 +5,11 @@ records.  A fuzzy snapshot holds effects of records behind its zxid, so its worl
 idempotently and says nothing until the last zxid that the file shows, and a while longer: what was
 being applied when the file was closed leaves no trace.  Two worlds that become equal are one, with
 two supporters.  Worlds that never do contradict each other, and the one with more behind it is
-believed: the empty tree at the start of a history, then digests in the records, then the number of
-servers, then the number of snapshots.  So one wrong snapshot is found wherever it lies, and one
-right one is enough to go on.
+believed: the empty tree at the start of a history; then a world that digests had proven before the
+other one came up; then a majority of the servers; then digests in the records, the number of
+servers, and the number of snapshots.  So one wrong snapshot is found wherever it lies, and one
+right one is enough to go on.  The newest digests alone do not decide: they are those of the leader,
+and a server with a wrong tree leads like any other.
 
 A change of epoch that one server alone shows proves little: what it holds before may never have
 been committed.  A world that passed such a place and is contradicted only behind it is dropped
@@ -53,6 +55,7 @@ class World:
     is_origin: bool = False
     is_weak: bool = False  # passed a change of epoch that nobody else shows
     matches: int = 0
+    first_match: int | None = None  # the first zxid whose digest was that of the tree
     off: list[int] = field(default_factory=list)  # zxids of wrong digests since the last right one
     wrong_digests: int = 0
     first_wrong: int = 0
@@ -91,6 +94,7 @@ class World:
         if digest.tree_digest == self.tree.digest:
             self.quirk.reset()
             self.matches += 1
+            self.first_match = self.first_match or entry.header.zxid
             self.off.clear()
             self.is_weak = False
         elif not self.quirk.explains(self.tree, entry, digest.tree_digest):
@@ -102,16 +106,43 @@ class World:
             self.off.append(entry.header.zxid)
 
     @property
-    def weight(self) -> tuple[int, ...]:
-        """How much stands behind it."""
-        servers = {supporter.server for supporter in self.supporters}
-        return (
-            not self.is_weak,
-            self.is_origin,
-            bool(self.matches) and not self.off,
-            len(servers),
-            len(self.supporters),
-        )
+    def opened(self) -> int:
+        """The zxid of the first snapshot behind it."""
+        return min((supporter.zxid for supporter in self.supporters), default=0)
+
+    def is_senior_to(self, other: World) -> bool:
+        """Whether it was proven to be the state of the ensemble when the other one came up.
+
+        Then the other has something in it that no agreed record put there.
+        """
+        if self.is_weak or (self.off and self.off[0] <= other.opened):
+            return False
+        if self.is_origin:
+            return True
+        return self.first_match is not None and self.first_match <= other.opened
+
+
+Weight = tuple[bool, bool, bool, bool, int, int]
+
+
+def weight_of(world: World, rivals: list[World], quorum: int) -> Weight:
+    """How much stands behind a world, among others that contradict it.
+
+    A server stands behind the world of its newest snapshot.
+    """
+    newest: dict[str, int] = {}
+    for one in rivals:
+        for supporter in one.supporters:
+            newest[supporter.server] = max(newest.get(supporter.server, 0), supporter.zxid)
+    servers = {s.server for s in world.supporters if s.zxid == newest.get(s.server, s.zxid)}
+    return (
+        not world.is_weak,
+        not any(one.is_senior_to(world) for one in rivals if one is not world),
+        len(servers) >= quorum,
+        bool(world.matches) and not world.off,
+        len(servers),
+        len(world.supporters),
+    )
 
 
 @dataclass(slots=True)
@@ -195,7 +226,7 @@ class HistoryReplay:
         self._worlds: list[World] = []
         self._position = -1
         self._reference = Reference()
-        self._trouble: list[World] = []
+        self._quorum = plan.quorum
         if plan.starts_empty and plan.history:
             self._worlds.append(World(Tree(), 0, 0, is_origin=True))
 
@@ -238,7 +269,7 @@ class HistoryReplay:
             if len(self._worlds) >= _MOST_WORLDS:
                 self._merge(is_end=True)
             if len(self._worlds) >= _MOST_WORLDS:
-                lightest = min(self._worlds, key=lambda w: w.weight)
+                lightest = min(self._worlds, key=self._weight)
                 self._close([*self._worlds], keep=lightest)
                 self._worlds.remove(lightest)
             self._note_strange(world)
@@ -328,6 +359,8 @@ class HistoryReplay:
         # Each stands for the other: what they agree on now was reached on two ways.
         left.is_weak = False
         left.matches += right.matches
+        matched = [zxid for zxid in (left.first_match, right.first_match) if zxid is not None]
+        left.first_match = min(matched, default=None)
         if not right.off:
             left.off.clear()
         left.fuzzy_until = min(left.fuzzy_until, right.fuzzy_until)
@@ -347,6 +380,9 @@ class HistoryReplay:
                 self._reference.conflicts.append(conflict)
         world.strange, world.suspects = {}, []
 
+    def _weight(self, world: World) -> Weight:
+        return weight_of(world, self._worlds, self._quorum)
+
     def _close(self, worlds: list[World], keep: World | None = None) -> None:
         """End worlds: believe one, and report the others where they contradict it."""
         if keep is None and len(worlds) == len(self._worlds):
@@ -354,7 +390,7 @@ class HistoryReplay:
             worlds = self._worlds
         if not worlds:
             return
-        best = max(worlds, key=lambda w: w.weight)
+        best = max(worlds, key=self._weight)
         for world in [keep] if keep is not None else worlds:
             if world is best:
                 continue
@@ -386,7 +422,7 @@ class HistoryReplay:
                 self._reference.unchecked.append(text)
             return
         difference = compare_trees(best.tree, world.tree)
-        is_certain = best.weight[:4] > world.weight[:4]
+        is_certain = self._weight(best)[:5] > self._weight(world)[:5]
         for supporter in world.supporters:
             self._reference.conflicts.append(
                 SnapshotConflict(

@@ -79,6 +79,9 @@ def replay_ensemble(disk: Disk, plan: ReplayPlan, limit: int) -> ReplayOutcome:
         if outcome.compared_at is None and server.serves:
             unchecked.append(f"the state of {server.name} could not be compared with the others")
     diff = _tree_diff(disk, plan, outcomes, trees)
+    buried = {
+        path for entry, _, _ in entries_of(disk, plan.buried) for path in touched_paths(entry.body)
+    }
     return ReplayOutcome(
         plan.ensemble,
         tuple(outcomes),
@@ -87,6 +90,7 @@ def replay_ensemble(disk: Disk, plan: ReplayPlan, limit: int) -> ReplayOutcome:
         diff,
         tuple(unchecked),
         tuple(dict.fromkeys(reference.uneven)),
+        tuple(sorted(buried)),
         reference.replayed,
     )
 
@@ -154,12 +158,13 @@ def _server(
         return outcome, tree
     difference = _settled_difference(disk, plan, server, tree, agreed)
     writers = {zxid for path in difference.paths for zxid in changes_of(tree, path)}
+    first = _first_divergent(disk, server, difference.paths, writers)
     return (
         ServerOutcome(
             server.name,
             server.head,
             difference.paths,
-            _first_divergent(disk, server, difference.paths, writers),
+            _first_told_by_stats(tree, agreed, difference.paths) if first is None else first,
             tuple(sorted(writers)),
             difference.uneven,
             outcome.orphans,
@@ -283,6 +288,19 @@ def _first_divergent(
     found = [_first_touching(disk, server.missing, wanted, lambda _: True)]
     found.append(_first_touching(disk, server.extra, wanted, lambda z: z > after or z in writers))
     return min((zxid for zxid in found if zxid is not None), default=None)
+
+
+def _first_told_by_stats(tree: Tree, agreed: Tree, paths: tuple[str, ...]) -> int | None:
+    """The first zxid that made a difference, where no record is lacking or too much in the logs.
+
+    The stats of a znode that differs name the record that one side has and the other has not. Where
+    they are the same on both sides, it is the record whose value is no longer there.
+    """
+    found: list[int] = []
+    for path in paths:
+        here, there = changes_of(tree, path), changes_of(agreed, path)
+        found += set(here) - set(there) or set(there) - set(here) or set(here[-1:])
+    return min(found, default=None)
 
 
 def _first_touching(

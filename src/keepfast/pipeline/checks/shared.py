@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from keepfast.pipeline.checks.agreement import Agreement, Interval, Missing, Standing
 from keepfast.pipeline.checks.local import ERROR, NOTE, WARNING, others_of
 from keepfast.pipeline.checks.plan import ReplayOutcome, ServerOutcome, refusal
+from keepfast.pipeline.checks.roles import members_of, version_of
 from keepfast.pipeline.checks.view import EnsembleView, ServerView
 from keepfast.pipeline.checks.words import advice_of, cause_of
 from keepfast.pipeline.findings import Finding
 from keepfast.wire import epoch_of, format_zxid
 
-_MEMBER = re.compile(r"^server\.(\d+)\s*=\s*([^;\s]+)", re.MULTILINE)
-_VERSION = re.compile(r"^version\s*=\s*([0-9a-fA-F]+)", re.MULTILINE)
 _NO_ACTION = "Nothing has to be done."
 
 
@@ -80,12 +78,14 @@ class Divergence:
         file, offset = self.server.file_of(first) if first is not None else (None, None)
         if file is None and self.holes:
             file, offset = self.server.file_of(self.holes[0].after)
-        doubtful = any(i.standing is Standing.DOUBTFUL for i in self.stale)
+        if kind == "wrong-snapshot" and self.server.base is not None:
+            file, offset = self.server.base.path, None
+        doubtful = any(self._is_open(interval) for interval in self.stale)
         serves = refusal(self.view, self.server) is None and not self.server.is_managed
         return Finding(
             *(check, kind, ERROR, self.view.name, evidence),
             advice_of("doubtful" if doubtful else kind, self.server.name, self._believed()),
-            cause_of(kind),
+            cause_of("snapshot-of-stale" if self._stale_base() else kind),
             server=self.server.name,
             file=file,
             offset=offset,
@@ -125,10 +125,33 @@ class Divergence:
             text = f"its record {format_zxid(zxid)} is not the one that most servers have"
             return "A3", "different-records", text
         if self.has_wrong_base and self.server.base is not None:
-            return "A6", "wrong-snapshot", f"{self.server.base.path} is not what the records make"
+            text = f"{self.server.base.path} is not what the records make"
+            if self._stale_base():
+                text = (
+                    f"{self.server.base.path} is the tree at {format_zxid(self.server.base.zxid)}, "
+                    "which was never committed, and its log does not hold"
+                )
+            return "A6", "wrong-snapshot", text
         if any(not bad.is_torn for log in self.server.logs for bad in log.bad):
             return "A6", "record-damaged", "damage in its logs hides records"
         return "A6", "state-differs", "its records agree with the others', its state does not"
+
+    def _stale_base(self) -> bool:
+        """Whether the snapshot is of a zxid that the others passed over, and nobody's log holds."""
+        base = self.server.base
+        if not self.has_wrong_base or base is None or self.holes or self.stale or self.conflicts:
+            return False
+        agreed = self.agreement.agreed
+        is_held = any(first <= base.zxid <= last for first, last in agreed)
+        is_passed_over = any(
+            last < base.zxid and epoch_of(last) == epoch_of(base.zxid) for _, last in agreed
+        ) and any(epoch_of(first) > epoch_of(base.zxid) for first, _ in agreed)
+        return is_passed_over and not is_held
+
+    def _is_open(self, interval: Interval) -> bool:
+        """Whether nothing decides if a record was committed: neither votes nor the states."""
+        is_told_by_states = self.has_wrong_base and bool(self.outcome.paths)
+        return interval.standing is Standing.DOUBTFUL and not is_told_by_states
 
     def _kind_of_hole(self) -> tuple[str, str, str]:
         hole = self.holes[0]
@@ -175,7 +198,7 @@ class Divergence:
     def _kind_of_stale(self) -> tuple[str, str]:
         interval = self.stale[0]
         text = f"{_range(interval.first, interval.last)} was never committed"
-        if interval.standing is Standing.DOUBTFUL:
+        if self._is_open(interval):
             text = (
                 f"server {', '.join(sorted(interval.holders))} has "
                 f"{_range(interval.first, interval.last)}, server "
@@ -210,7 +233,7 @@ def is_waiting(server: ServerView, interval: Interval) -> bool:
 def agreement_notes(view: EnsembleView, agreement: Agreement) -> Iterator[Finding]:
     """A3, A14 and A2: what is legal and worth knowing."""
     for interval in agreement.intervals:
-        if interval.standing is Standing.AGREED:
+        if interval.standing in (Standing.AGREED, Standing.BURIED):
             continue
         for name in sorted(interval.holders):
             yield from _legal(view, interval, view.server(name))
@@ -247,6 +270,34 @@ def agreement_notes(view: EnsembleView, agreement: Agreement) -> Iterator[Findin
                 first_zxid=head + 1,
                 last_zxid=committed,
             )
+
+
+def buried_records(
+    view: EnsembleView, agreement: Agreement, outcome: ReplayOutcome
+) -> Iterator[Finding]:
+    """A14: what was agreed on and is lost, because damage ends every log that holds it."""
+    buried = agreement.of(Standing.BURIED)
+    if not buried:
+        return
+    holders = frozenset().union(*(interval.holders for interval in buried))
+    first, last = buried[0].first, buried[-1].last
+    # The damaged record in front of them went the same way.
+    hidden = [m.first for m in agreement.missing if m.server in holders and m.after == first]
+    first = min([first, *hidden])
+    is_one = len(holders) == 1
+    yield Finding(
+        *("A14", "committed-lost", ERROR, view.name),
+        f"{_range(first, last)} were agreed on; damage ends the log in front of them on "
+        f"{_names(holders)}, which {'has' if is_one else 'have'} gone on without them, and no "
+        "other server has them: what they wrote is lost, on all servers alike",
+        "Copy the logs before they are purged: what lies behind the damage can be read with "
+        "keepfast inspect, and written again by hand after a look at what was written since.",
+        cause_of("committed-lost"),
+        file=view.server(min(holders)).file_of(buried[0].first)[0],
+        first_zxid=first,
+        last_zxid=last,
+        paths=outcome.buried_paths,
+    )
 
 
 def _legal(view: EnsembleView, interval: Interval, server: ServerView) -> Iterator[Finding]:
@@ -384,17 +435,12 @@ def tree_checks(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[Finding]
             )
 
 
-def members_of(text: str) -> dict[str, bool]:
-    """The members that a configuration names, and whether each is an observer."""
-    return {number: rest.endswith(":observer") for number, rest in _MEMBER.findall(text)}
-
-
 def configuration(
     view: EnsembleView, agreement: Agreement, outcome: ReplayOutcome
 ) -> Iterator[Finding]:
     """A13: the membership as each server has it."""
     texts = {s.name: s.membership for s in outcome.servers if members_of(s.membership)}
-    versions = {name: _version(text) for name, text in texts.items()}
+    versions = {name: version_of(text) for name, text in texts.items()}
     newest = max(versions.values(), default=0)
     groups: dict[tuple[tuple[str, bool], ...], list[str]] = {}
     for name, text in texts.items():
@@ -423,6 +469,11 @@ def configuration(
             )
 
 
-def _version(text: str) -> int:
-    found = _VERSION.search(text)
-    return int(found[1], 16) if found else 0
+def roles(view: EnsembleView) -> Iterator[Finding]:
+    """A13: what is not known about who votes."""
+    if view.roles.note and len(view.servers) > 1:
+        yield Finding(
+            *("A13", "roles-unknown", NOTE, view.name, view.roles.note),
+            "Nothing, if there are no observers. If there are, put zoo.cfg and myid beside the "
+            "version-2 of each server: an observer's word then counts for nothing in a majority.",
+        )

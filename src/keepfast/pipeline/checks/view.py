@@ -8,9 +8,10 @@ logs hold behind the base is *in force*: it is replayed at a start.  What lies b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from keepfast.pipeline.checks.roles import Roles
 from keepfast.pipeline.facts import EpochFacts, LogFacts, Run, SnapshotFacts
 from keepfast.wire import counter_of, epoch_of, follows_in_epoch
 
@@ -43,6 +44,8 @@ class ServerView:
     epochs: EpochFacts
     is_managed: bool = False  # a Keepfast manifest says what is live
     temporaries: tuple[str, ...] = ()
+    server_id: str | None = None  # by its `myid`
+    configurations: tuple[str, ...] = ()  # texts that name the members
     unreadable: tuple[str, ...] = ()
 
     @cached_property
@@ -106,6 +109,21 @@ class ServerView:
         """Whether its logs hold the whole range."""
         return any(low <= first and last <= high for low, high in self.spans)
 
+    def buries(self, first: int, last: int) -> bool:
+        """Whether records lie behind bytes that a start takes for the end of their log.
+
+        And it has gone on since, in a later log: nobody will ask for them again.
+        """
+        held = [(run, log) for run, log in self.runs if run.first <= last and first <= run.last]
+        return bool(held) and all(
+            (self.last or 0) > max(one.last for one in log.runs)
+            and any(
+                bad.offset < run.start and not bad.is_torn and not bad.stops_server
+                for bad in log.bad
+            )
+            for run, log in held
+        )
+
     @cached_property
     def joins(self) -> list[Join]:
         """The places between its spans, and the one before the first."""
@@ -138,13 +156,19 @@ class EnsembleView:
 
     name: str
     servers: tuple[ServerView, ...]
-    observers: frozenset[str] = frozenset()
+    roles: Roles = field(default_factory=Roles)
     is_live: bool = False  # files changed while they were read
 
     @property
+    def observers(self) -> frozenset[str]:
+        """The servers that are known not to vote."""
+        return self.roles.observers
+
+    @property
     def voters(self) -> int:
-        """How many of the servers vote."""
-        return sum(server.name not in self.observers for server in self.servers)
+        """How many servers vote, with those whose directories were not given, if it is known."""
+        given = sum(server.name not in self.observers for server in self.servers)
+        return max(given, self.roles.voters or 0)
 
     @property
     def quorum(self) -> int:

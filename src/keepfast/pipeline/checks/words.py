@@ -45,6 +45,14 @@ CAUSES = {
         "The snapshot was taken of a tree that was wrong already, or it was changed with its seal "
         "computed anew."
     ),
+    "committed-lost": (
+        "A record that reads as zeros was taken for the end of the log on a majority, which was "
+        "elected and told the other servers to drop what it did not have."
+    ),
+    "snapshot-of-stale": (
+        "The server took a snapshot of a write that was never committed; a TRUNC later cut the "
+        "write from its log and left the snapshot, from which every start serves it."
+    ),
     "state-differs": "Not known: the records agree, and the states do not.",
 }
 

@@ -18,12 +18,14 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keepfast.pipeline.columns.access import LocalFile
 from keepfast.pipeline.columns.gather import Bools, Bytes, Ints, View
+from keepfast.pipeline.columns.known import Known, Noted, Stretch
 from keepfast.pipeline.columns.walk import follow
 from keepfast.storage import Ending, LogReader, ReadFile
 
@@ -37,11 +39,15 @@ _END_MARK = 0x42
 _MAX_ENTRY = 128 << 20
 
 WINDOW_SIZE = 4 << 20
+# Enough while stretches are recognised; what fits into the processor's cache is compared quicker.
+_PASSING_SIZE = 1 << 20
 # Far enough apart that a walker takes some hundred steps, near enough that many walk together.
 _GUESS_DISTANCE = 16 << 10
 _RESYNC_PATTERN = b"B\0\0\0\0"
 _FRAME = struct.Struct(">qi")
 _MODULUS = 65521
+# Of the bytes in front of an entry: each once, and each by its place.
+_HEADER_WEIGHTS = np.array([[1.0, place] for place in range(4, FRAME_HEADER_SIZE)])
 _ZEROS = bytes(1 << 20)
 _SEARCH_SIZE = 64 << 10
 SECTOR_SIZE = 512
@@ -96,6 +102,14 @@ class Damage:
     ending: Ending
 
 
+@dataclass(frozen=True, slots=True)
+class Passed(Generic[Noted]):
+    """A known stretch, found at an offset of the file."""
+
+    offset: int
+    stretch: Stretch[Noted]
+
+
 def read_frames(
     file: ReadFile, start: int = 0, stop: int | None = None
 ) -> Iterator[Frames | Damage]:
@@ -103,6 +117,16 @@ def read_frames(
 
     The last item of a whole file is always a Damage, which may be a plain end.
     """
+    nothing: Known[None] = Known()
+    for item in read_pieces(file, nothing, start, stop):
+        if not isinstance(item, Passed):
+            yield item
+
+
+def read_pieces(
+    file: ReadFile, known: Known[Noted], start: int = 0, stop: int | None = None
+) -> Iterator[Frames | Damage | Passed[Noted]]:
+    """The same, except that stretches which are known are not taken apart."""
     size = file.size()
     stop = size if stop is None else min(stop, size)
     entry = _first_record(file) if start == 0 else _first_sound(file, start, stop)
@@ -111,13 +135,26 @@ def read_frames(
     if not isinstance(entry, int):
         return
     position, window = entry, WINDOW_SIZE
+    before: int | None = None
     while True:
         if position < stop:
-            view = View(file.read_at(position, _portion(file, position, window)))
-            frames = _sound_frames(view, position, stop - position)
+            data = file.read_at(position, _portion(file, position, window))
+            here = position
+            for stretch in known.at_start(data, stop - here, before):
+                yield Passed(position, stretch)
+                position, before = position + len(stretch.data), stretch.last
+            if position > here:
+                window = _PASSING_SIZE
+                continue
+            if window == _PASSING_SIZE:
+                window = WINDOW_SIZE
+                continue
+            view = View(data)
+            frames = _sound_frames(view, position, min(stop - position, known.ahead(data)))
             if len(frames.offsets):
                 yield frames
                 position, window = frames.end, WINDOW_SIZE
+                before = int(frames.headers["zxid"][-1])
                 continue
             needed = _needed(view)
             if view.size < needed <= size - position:
@@ -129,7 +166,7 @@ def read_frames(
         yield Damage(ending)
         if ending.valid_after is None or ending.valid_after >= stop:
             return
-        position = ending.valid_after
+        position, before = ending.valid_after, None
 
 
 def _portion(file: ReadFile, position: int, window: int) -> int:
@@ -162,7 +199,10 @@ def _needed(view: View) -> int:
 
 
 class _FrameChain:
-    """The frames in a buffer, whole ones with a plausible length and an end mark."""
+    """The frames in a buffer, whole ones with a plausible length.
+
+    Marks are left to whoever follows the chain: he can look at all of them at once.
+    """
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -171,9 +211,7 @@ class _FrameChain:
         view = self._view
         lengths = view.ints(offsets + 8)
         behind = offsets + FRAME_OVERHEAD + lengths
-        whole = (lengths >= _LEAST_ENTRY) & (behind <= view.size)
-        whole &= view.octets(np.where(whole, behind - 1, 0)) == _END_MARK
-        return np.where(whole, behind, -1)
+        return np.where((lengths >= _LEAST_ENTRY) & (behind <= view.size), behind, -1)
 
     def step_one(self, offset: int) -> int:
         data, size = self._view.data, self._view.size
@@ -181,14 +219,16 @@ class _FrameChain:
             return -1
         length: int = _FRAME.unpack_from(data, offset)[1]
         behind = offset + FRAME_OVERHEAD + length
-        if length < _LEAST_ENTRY or behind > size or data[behind - 1] != _END_MARK:
-            return -1
-        return behind
+        return -1 if length < _LEAST_ENTRY or behind > size else behind
 
 
 def _sound_frames(view: View, base: int, stop: int) -> Frames:
     """The sound records at the start of the view that begin before `stop`, up to the first bad."""
     offsets, _ = follow(_guesses(view, stop), min(stop, view.size), _FrameChain(view))
+    if len(offsets):
+        is_marked = view.octets(offsets + FRAME_HEADER_SIZE + view.ints(offsets + 8)) == _END_MARK
+        if not is_marked.all():
+            offsets = offsets[: int(np.argmin(is_marked))]
     octets = view.rows(offsets, HEADER.itemsize)
     frames = Frames(view, base, offsets, octets.view(HEADER).reshape(len(offsets)))
     if len(offsets) and not _sums_match(frames, octets[:, 4:FRAME_HEADER_SIZE]):
@@ -221,9 +261,8 @@ def _sums_match(frames: Frames, header_octets: Bytes) -> bool:
     # Of an entry: the sum of its bytes, and the sum of its bytes by their distance to its end.
     plain = (sums & 0xFFFF) - 1 + _END_MARK
     weighted = (sums >> 16) - lengths + plain * ((behind + 1) % _MODULUS)
-    octets = header_octets.astype(np.int64)
-    header = octets @ np.ones(octets.shape[1], np.int64)
-    by_index = octets @ np.arange(4, FRAME_HEADER_SIZE)
+    # Small whole numbers, which floating point multiplies exactly, and many times faster.
+    header, by_index = (header_octets.astype(np.float64) @ _HEADER_WEIGHTS).astype(np.int64).T
     weighted += header * ((lengths + behind + FRAME_OVERHEAD) % _MODULUS) - by_index
     low = (1 + int(plain.sum()) + int(header.sum())) % _MODULUS
     high = (size + int((weighted % _MODULUS).sum())) % _MODULUS

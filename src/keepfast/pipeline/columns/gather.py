@@ -48,8 +48,9 @@ class View:
         """The `width` bytes at each offset, as a matrix; all of them lie inside the buffer."""
         if self._room < width:
             return np.empty((0, width), np.uint8)
+        # Overlapping rows, one for each byte of the buffer.
         shape = (self._room - width + 1, width)
-        every = np.lib.stride_tricks.as_strided(self.bytes, shape, (1, 1), writeable=False)
+        every: Bytes = np.ndarray(shape, np.uint8, self.bytes, 0, (1, 1))
         return every[offsets]
 
 

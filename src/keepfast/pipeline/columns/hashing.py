@@ -10,6 +10,7 @@ two days, can be compared.
 from __future__ import annotations
 
 import zlib
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,16 +35,17 @@ def content_hashes(view: View, starts: Ints, ends: Ints) -> Hashes:
     # The last word again, from the end: it takes the bytes that fill no word.
     result = view.ints(ends - _WORD).astype(np.uint64) * _FACTORS[_MOST_WORDS]
     result += lengths.astype(np.uint64) * _LONG_FACTOR
-    order = np.argsort(words, kind="stable")
-    sorted_words = words[order]
-    borders = np.flatnonzero(np.diff(sorted_words)) + 1
-    for rows in np.split(order, borders):
+    # As short numbers, which numpy sorts by their digits, in a tenth of the time.
+    order = np.argsort(np.minimum(words, _MOST_WORDS + 1).astype(np.uint16), kind="stable")
+    borders = np.flatnonzero(np.diff(words[order])) + 1
+    for first, last in pairwise([0, *borders.tolist(), len(order)]):
+        rows = order[first:last]
         count = int(words[rows[0]]) if len(rows) else 0
         if count > _MOST_WORDS:
             result[rows] += _long_hashes(view, starts[rows], ends[rows])
         elif count:
-            matrix = view.rows(starts[rows], count * _WORD)
-            result[rows] += matrix.view(np.uint32).astype(np.uint64) @ _FACTORS[:count]
+            matrix = view.rows(starts[rows], count * _WORD).view(np.uint32).astype(np.uint64)
+            result[rows] += np.einsum("ij,j->i", matrix, _FACTORS[:count])
     return mixed(result)
 
 

@@ -9,6 +9,7 @@ deceive: a walker counts only if the walker before it arrives exactly where this
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -38,10 +39,11 @@ def follow(starts: Ints, end: int, chain: Chain) -> tuple[Ints, int]:
     """
     if len(starts) < _LEAST_WALKERS:
         return _follow_one_by_one(int(starts[0]), end, chain)
-    found, arrived, broken = _run_walkers(starts, end, chain.step)
-    if not broken.any() and np.array_equal(arrived[:-1], starts[1:]):
-        return (np.concatenate(found) if found else starts[:0]), int(arrived[-1])
-    return _join(starts, end, chain, (found, arrived, broken))
+    walked = _run_walkers(starts, end, chain.step)
+    # The last one ends where the buffer does, mostly in the middle of a record.
+    if not walked.broken[:-1].any() and np.array_equal(walked.arrived[:-1], starts[1:]):
+        return walked.offsets, int(walked.arrived[-1])
+    return _join(starts, end, chain, walked)
 
 
 def _follow_one_by_one(start: int, end: int, chain: Chain) -> tuple[Ints, int]:
@@ -53,10 +55,20 @@ def _follow_one_by_one(start: int, end: int, chain: Chain) -> tuple[Ints, int]:
     return np.array(offsets, np.int64), position
 
 
-def _run_walkers(
-    starts: Ints, end: int, step: Callable[[Ints], Ints]
-) -> tuple[list[Ints], Ints, Ints]:
-    """For each walker: its records, where it arrived, and whether it could not go on there."""
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """The offsets that all walkers found, one walker's behind those of the one before.
+
+    For each walker: how many it found, where it arrived, and whether it could not go on there.
+    """
+
+    offsets: Ints
+    counts: Ints
+    arrived: Ints
+    broken: Ints
+
+
+def _run_walkers(starts: Ints, end: int, step: Callable[[Ints], Ints]) -> _Walked:
     count = len(starts)
     limits = np.append(starts[1:], end)
     arrived = starts.copy()
@@ -76,28 +88,24 @@ def _run_walkers(
         arrived[active] = behind
         active = active[behind < limits[active]]
     if not rows:
-        return [], arrived, broken
+        return _Walked(starts[:0], np.zeros(count, np.int64), arrived, broken)
     table = np.stack(rows, axis=1)
-    counts = (table >= 0).sum(axis=1)
-    flat = table[table >= 0]
-    return np.split(flat, np.cumsum(counts)[:-1]), arrived, broken
+    is_found = table >= 0
+    return _Walked(table[is_found], is_found.sum(axis=1), arrived, broken)
 
 
-def _join(
-    starts: Ints, end: int, chain: Chain, walked: tuple[list[Ints], Ints, Ints]
-) -> tuple[Ints, int]:
+def _join(starts: Ints, end: int, chain: Chain, walked: _Walked) -> tuple[Ints, int]:
     """The chain where some guesses were wrong, or where it ends early."""
-    found, arrived, broken = walked
+    found = np.split(walked.offsets, np.cumsum(walked.counts)[:-1])
     walker_at = {int(start): index for index, start in enumerate(starts)}
     pieces: list[Ints] = []
     position = int(starts[0])
     while position < end:
         index = walker_at.get(position)
         if index is not None:
-            if found:
-                pieces.append(found[index])
-            position = int(arrived[index])
-            if broken[index]:
+            pieces.append(found[index])
+            position = int(walked.arrived[index])
+            if walked.broken[index]:
                 break
             continue
         # Behind a wrong guess: record by record up to the next right one.

@@ -15,6 +15,7 @@ from keepfast.pipeline.findings import (
     AuditResult,
     EnsembleResult,
     Finding,
+    FindingSeverity,
     Verdict,
     ZnodeDifference,
     ZnodeState,
@@ -24,6 +25,9 @@ from keepfast.pipeline.report.lanes import axis_of, drawing_of, place_of
 from keepfast.pipeline.report.words import (
     CLASSES,
     MARKS,
+    Step,
+    advice_without_names,
+    causes_of,
     counted,
     counts_of,
     listed,
@@ -234,6 +238,7 @@ def _filter(name: str, label: str) -> str:
 
 def _section(result: EnsembleResult, number: int, *, is_open: bool, is_alone: bool) -> str:
     axis = axis_of(result)
+    steps = steps_of(result)
     opened = " open" if is_open else ""
     servers = f'<span class="dim">{_e(counted(len(result.servers), "server"))}</span>'
     answer = "" if is_alone else f'<p class="answer">{_e(sentence_of(result))}</p>'
@@ -242,11 +247,12 @@ def _section(result: EnsembleResult, number: int, *, is_open: bool, is_alone: bo
             f'<details class="ensemble" id="ensemble-{number}"{opened}>',
             f"<summary><h2>{_e(result.name)}</h2> {_badge(result.verdict)} {servers}</summary>",
             answer,
-            _steps(result),
+            _steps(steps, number),
+            _causes(result),
             _unchecked(result),
             _lanes(result, axis, number),
             _tree_diff(result, number),
-            _findings(result, axis, number),
+            _findings(result, axis, steps, number),
             _coverage(result),
             _files(result),
             "</details>",
@@ -254,14 +260,33 @@ def _section(result: EnsembleResult, number: int, *, is_open: bool, is_alone: bo
     )
 
 
-def _steps(result: EnsembleResult) -> str:
-    steps = steps_of(result)
+def _steps(steps: Sequence[Step], number: int) -> str:
     if not steps:
         return ""
-    items = "".join(f"<li>{_e(step)}</li>" for step in steps[:_MOST_PATHS])
-    rest = len(steps) - _MOST_PATHS
-    more = f'<p class="dim">and {rest} more in the evidence below</p>' if rest > 0 else ""
-    return f'<section class="steps"><h3>What to do</h3><ol>{items}</ol>{more}</section>'
+    items = [
+        f'<li id="step-{number}-{index}">{_e(step.text)}</li>'
+        for index, step in enumerate(steps, 1)
+    ]
+    shown, rest = items[:_MOST_PATHS], items[_MOST_PATHS:]
+    more = ""
+    if rest:
+        more = (
+            f"<details><summary>{_e(counted(len(rest), 'more step'))}</summary>"
+            f'<ol start="{len(shown) + 1}">{"".join(rest)}</ol></details>'
+        )
+    return f'<section class="steps"><h3>What to do</h3><ol>{"".join(shown)}</ol>{more}</section>'
+
+
+def _causes(result: EnsembleResult) -> str:
+    causes = causes_of(result)
+    if not causes:
+        return ""
+    items = "".join(
+        f"<dt>{_e(', '.join(kinds))}</dt><dd>{_e(cause)}</dd>" for cause, kinds in causes.items()
+    )
+    return (
+        f'<section class="causes"><h3>How it most likely came about</h3><dl>{items}</dl></section>'
+    )
 
 
 def _unchecked(result: EnsembleResult) -> str:
@@ -352,7 +377,7 @@ def _difference_rows(difference: ZnodeDifference) -> list[str]:
     return rows
 
 
-def _findings(result: EnsembleResult, axis: Axis, number: int) -> str:
+def _findings(result: EnsembleResult, axis: Axis, steps: Sequence[Step], number: int) -> str:
     if not result.findings:
         return "<section><h3>Evidence</h3><p>There are no findings.</p></section>"
     counts = counts_of(result)
@@ -364,7 +389,14 @@ def _findings(result: EnsembleResult, axis: Axis, number: int) -> str:
         if count
     )
     heads = ("Severity", "Finding", "Server", "Zxids", "Evidence", "Where")
-    rows = (_finding_row(finding, axis) for finding in result.findings)
+    # The step that says what to do about a finding, by the finding's advice.
+    links = {
+        advice: f'<p><a href="#step-{number}-{index}">what to do: step {index}</a></p>'
+        for index, step in enumerate(steps, 1)
+        for advice in step.advices
+    }
+    links |= _first_of_notes(result)
+    rows = (_finding_row(finding, axis, links) for finding in result.findings)
     return (
         f"<section><h3>Evidence</h3>"
         f'<p class="filter" hidden data-filter="{name}">{boxes} <label>Filter '
@@ -376,7 +408,20 @@ def _findings(result: EnsembleResult, axis: Axis, number: int) -> str:
     )
 
 
-def _finding_row(finding: Finding, axis: Axis) -> str:
+def _first_of_notes(result: EnsembleResult) -> dict[str, str]:
+    """What notes advise, if it is anything, by the note that says it first: the rest need not."""
+    found: dict[str, str] = {}
+    said: set[str] = set()
+    for finding in result.findings:
+        text = advice_without_names(finding)
+        is_new = text not in said and not text.startswith("Nothing")
+        if finding.severity is FindingSeverity.NOTE and text and is_new:
+            said.add(text)
+            found[finding.evidence] = f'<p class="dim">{_e(finding.advice)}</p>'
+    return found
+
+
+def _finding_row(finding: Finding, axis: Axis, links: dict[str, str]) -> str:
     severity = finding.severity.value
     place = place_of(finding, axis)
     show = ""
@@ -396,7 +441,7 @@ def _finding_row(finding: Finding, axis: Axis) -> str:
         f'<td data-label="Finding"><div><b>{_e(finding.check)}</b> {_e(finding.kind)}</div></td>'
         f'<td data-label="Server"><div>{_e(finding.server or "-")}</div></td>'
         f'<td data-label="Zxids"><div>{zxids}{show}</div></td>'
-        f'<td data-label="Evidence"><div>{_evidence(finding)}</div></td>'
+        f'<td data-label="Evidence"><div>{_evidence(finding, links)}</div></td>'
         f'<td data-label="Where" class="where"><div>{where or "-"}</div></td></tr>'
     )
 
@@ -418,17 +463,15 @@ def _zxid_range(first: int, last: int) -> str:
     return " to ".join(f"<code>{text}</code>" for text in texts)
 
 
-def _evidence(finding: Finding) -> str:
+def _evidence(finding: Finding, links: dict[str, str]) -> str:
     parts = [f"<p>{_e(finding.evidence)}</p>"]
     if finding.paths:
         shown = "".join(f"<li><code>{_e(path)}</code></li>" for path in finding.paths[:_MOST_PATHS])
         rest = len(finding.paths) - _MOST_PATHS
         more = f"<li>and {rest:,} more</li>" if rest > 0 else ""
         parts.append(f'<ul class="paths">{shown}{more}</ul>')
-    if finding.cause:
-        parts.append(f'<p><span class="dim">Likely cause:</span> {_e(finding.cause)}</p>')
-    if finding.advice:
-        parts.append(f'<p><span class="dim">Advice:</span> {_e(finding.advice)}</p>')
+    is_note = finding.severity is FindingSeverity.NOTE
+    parts.append(links.get(finding.evidence if is_note else finding.advice, ""))
     return "".join(parts)
 
 

@@ -83,6 +83,7 @@
       this.tools.querySelector("[data-do=divergence]").hidden = !this.data.divergence;
       this.listen();
       this.legend();
+      this.draw(); // at once: a page that is printed or saved may never get to the first frame
       new ResizeObserver(() => this.draw()).observe(this.picture);
     }
 

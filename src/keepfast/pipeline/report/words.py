@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import dataclass
 
-from keepfast.pipeline.findings import AuditResult, EnsembleResult, FindingSeverity, Verdict
+from keepfast.pipeline.findings import (
+    AuditResult,
+    EnsembleResult,
+    Finding,
+    FindingSeverity,
+    Verdict,
+)
 from keepfast.wire import format_zxid
 
 MARKS = {
@@ -19,6 +27,7 @@ CLASSES = {
     Verdict.DIVERGED: "bad",
     Verdict.UNREADABLE: "unknown",
 }
+_BELIEVED = re.compile(r"^(?:The other servers are right: b|B)elieve servers? [^.]*\. ")
 _MOST_NAMES = 6
 _MOST_PATHS = 3
 
@@ -97,7 +106,10 @@ def _gravest(result: EnsembleResult) -> str:
     for finding in result.findings:
         if finding.severity is not FindingSeverity.NOTE:
             text = finding.evidence.strip()
-            return text if text.endswith(".") else f"{text}."
+            text = text if text.endswith(".") else f"{text}."
+            if finding.server is not None:
+                return f"Server {finding.server}: {text}"
+            return text[:1].upper() + text[1:]
     return ""
 
 
@@ -111,11 +123,61 @@ def counts_of(result: EnsembleResult) -> dict[str, int]:
     return {severity.value: counts[severity.value] for severity in reversed(FindingSeverity)}
 
 
-def steps_of(result: EnsembleResult) -> list[str]:
-    """What to do, each advice once, the gravest first."""
-    steps = {
-        finding.advice: None
-        for finding in result.findings
-        if finding.advice and finding.severity is not FindingSeverity.NOTE
-    }
-    return list(steps)
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to do, said once, and the advices of findings that it stands for."""
+
+    text: str
+    advices: tuple[str, ...]
+
+
+def steps_of(result: EnsembleResult) -> list[Step]:
+    """What to do, each advice once, the gravest first; one step where only the server differs."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in result.findings:
+        if finding.advice and finding.severity is not FindingSeverity.NOTE:
+            groups.setdefault(advice_without_names(finding), []).append(finding)
+    # What would be lost by the other steps is saved first.
+    ordered = sorted(groups.items(), key=lambda group: group[1][0].kind != "committed-lost")
+    steps: list[Step] = []
+    for step in (_step(text, findings, result) for text, findings in ordered):
+        longer = next((one for one in steps if one.text.startswith(step.text)), None)
+        if longer is None:
+            steps.append(step)
+        else:
+            steps[steps.index(longer)] = Step(longer.text, (*longer.advices, *step.advices))
+    return steps
+
+
+def advice_without_names(finding: Finding) -> str:
+    """An advice without what tells one server's from another's."""
+    text = finding.advice
+    if finding.server is not None:
+        text = re.sub(rf"\bserver {re.escape(finding.server)}(?![\w-]|\.\w)", "the server", text)
+        text = _BELIEVED.sub("", text)
+    return text
+
+
+def _step(text: str, findings: list[Finding], result: EnsembleResult) -> Step:
+    advices = tuple(dict.fromkeys(finding.advice for finding in findings))
+    if len(advices) == 1:
+        return Step(advices[0], advices)
+    # Natural order is that of the ensemble's servers.
+    named = {finding.server for finding in findings}
+    servers = [name for name in result.servers if name in named]
+    believed = [name for name in result.servers if name not in named]
+    whom = (
+        f"Believe {servers_text(believed)}. " if believed and _BELIEVED.search(advices[0]) else ""
+    )
+    return Step(f"On {servers_text(servers)}, one at a time: {whom}{text}", advices)
+
+
+def causes_of(result: EnsembleResult) -> dict[str, list[str]]:
+    """How findings above a note most likely came about: each cause once, with their kinds."""
+    found: dict[str, list[str]] = {}
+    for finding in result.findings:
+        if finding.cause and finding.severity is not FindingSeverity.NOTE:
+            kinds = found.setdefault(finding.cause, [])
+            if finding.kind not in kinds:
+                kinds.append(finding.kind)
+    return found
