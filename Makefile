@@ -82,6 +82,9 @@ differential: setup ## 200,000 random operations on Apache 3.9.5 and on us, ever
 chaos: setup ## real processes under load: every workload under every fault, checked; takes minutes (ARGS='--rounds 5 --size 5')
 	$(BIN)/python -m tests.chaos.campaign $(ARGS)
 
+audit-campaign: setup ## the audit on 1,000 healthy and 560 damaged ensembles, on Spark; takes minutes (ARGS='--seed 0 --healthy 1000 --damaged 560')
+	$(BIN)/python -m tests.pipeline.audit_campaign $(ARGS)
+
 kill-campaign: setup ## kill -9 a server under load 200 times; nothing acknowledged may be lost (ARGS)
 	$(BIN)/python -m tests.kill.campaign $(ARGS)
 

@@ -1,14 +1,18 @@
 """Three Keepfast servers against three of Apache 3.9.5, side by side on this machine.
 
-    python -m benchmarks.bench_ensemble                      loads, failover and catch-up
-    python -m benchmarks.bench_ensemble --only loads
-    python -m benchmarks.bench_ensemble --only catch-up --missing 1000000
+    python -m benchmarks.bench_ensemble                      everything
+    python -m benchmarks.bench_ensemble --only loads         or failover, hand-over
+    python -m benchmarks.bench_ensemble --only missing-txns --missing 1000000
+    python -m benchmarks.bench_ensemble --only missing-records --missing 1000000
+    python -m benchmarks.bench_ensemble --only missing-znodes --missing 1000000
 
 Both ensembles run at the same time and are used in turn; figures are medians of three alternating
 runs behind a warm-up, catch-up is measured once. Load comes from `zkload` (benchmarks/zkload.c).
-Failover: seconds from kill -9 of a leader under load until a survivor takes a write. Catch-up:
-seconds from the start of a follower that lacks so many txns, or that is empty beside so many
-znodes, until it follows with all of them; and meanwhile the p99 of the leader's own clients.
+Failover: seconds from kill -9 of a leader under load until a survivor takes a write. Hand-over: the
+same, from the request. Catch-up: seconds from the start of a follower that lacks so many txns (on a
+thousand znodes), or that is empty beside so many znodes, until it follows with all of them; and the
+p99 of the leader's own clients just before and exactly meanwhile. With so many txns on so few
+znodes, both kinds of servers choose to send a tree; `missing-records` has both send the records.
 """
 
 import argparse
@@ -29,6 +33,13 @@ LOADS = {
     "reads over all three": ["-d", "32", "-o", "get"],
     "mixed 90/10": ["-d", "32", "-o", "mix", "-r", "90"],
 }
+HAND_OVER_LOADS: dict[str, list[str]] = {
+    "quiet": [],
+    "ping-pong writes": LOADS["ping-pong writes"],
+    "pipelined writes": LOADS["pipelined writes"],
+}
+# Clients that feel it when their leader is busy with something else.
+LIGHT = ["-c", "2", "-d", "1", "-o", "mix", "-r", "50"]
 ROUNDS = 3
 _TIMEOUT = 1800.0
 
@@ -117,31 +128,59 @@ class Bench:
         ensemble.wait_until_whole()
         return seconds
 
+    # -- hand-over -------------------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """Leaders of ours that are told to let another one lead; Apache has no such request."""
+        ours = self.both[0]
+        self.load(ours.hosts, LOADS["pipelined writes"], "0.2")
+        for title, arguments in HAND_OVER_LOADS.items():
+            seconds = [self._hand_over(ours, arguments) for _ in range(ROUNDS)]
+            print_table(
+                f"leader hands over on request, {title}",
+                ["what", "Keepfast"],
+                [
+                    ["seconds until a write is taken, median", f"{statistics.median(seconds):.3f}"],
+                    ["the longest", f"{max(seconds):.3f}"],
+                ],
+            )
+
+    def _hand_over(self, ensemble: BenchEnsemble, arguments: list[str]) -> float:
+        load = self.start_load(ensemble.hosts, ["-c", "6", *arguments], "5") if arguments else None
+        time.sleep(1)
+        leader = ensemble.leader()
+        started = time.perf_counter()
+        ensemble.hand_over(leader)
+        asked = time.perf_counter() - started
+        seconds = asked + wait_for_write(list(ensemble.ports.values()), "/zkload/k0")
+        if load is not None:
+            load.kill()
+            load.wait()
+        ensemble.wait_until_whole()
+        return seconds
+
     # -- catch-up --------------------------------------------------------------------------------
 
-    def catch_up(self, missing: int) -> None:
-        """A follower that lacks txns, then one that lacks everything."""
-        for title, operation, is_wiped in (
-            (f"{missing:,} txns missing", "set", False),
-            (f"{missing:,} znodes missing", "create", True),
-        ):
-            times, p99 = [], []
-            for ensemble in self.both:
-                seconds, quiet, busy = self._catch_up(ensemble, missing, operation, is_wiped)
-                times.append(seconds)
-                p99.append(f"{quiet / 1000:.1f} -> {busy / 1000:.1f}")
-            self._print_times(f"catch-up, {title}", "seconds until it follows", [times], p99)
+    def catch_up(self, missing: int, operation: str) -> None:
+        """A follower that lacks txns on few znodes, or one that lacks everything."""
+        times, p99 = [], []
+        for ensemble in self.both:
+            seconds, quiet, busy = self._catch_up(ensemble, missing, operation)
+            times.append(seconds)
+            p99.append(f"{quiet / 1000:.1f} -> {busy / 1000:.1f}")
+        what = "txns" if operation == "set" else "znodes"
+        title = f"catch-up, {missing:,} {what} missing"
+        self._print_times(title, "seconds until it follows", [times], p99)
 
     def _catch_up(
-        self, ensemble: BenchEnsemble, missing: int, operation: str, is_wiped: bool
+        self, ensemble: BenchEnsemble, missing: int, operation: str
     ) -> tuple[float, float, float]:
         """Seconds, and the p99 of the leader's clients before and meanwhile."""
         follower, leader = ensemble.follower(), ensemble.leader()
-        own = f"127.0.0.1:{ensemble.ports[leader]}"
-        light = ["-c", "2", "-d", "1", "-o", "mix", "-r", "50"]
-        quiet = read_result(self._command(own, light, "3"))["p99_us"]
-        ensemble.kill(follower)
         port = ensemble.ports[leader]
+        own = f"127.0.0.1:{port}"
+        ensemble.kill(follower)
+        is_wiped = operation == "create"
         count = _znode_count if is_wiped else words.last_zxid
         goal, runs = count(port) + missing, 0
         while count(port) < goal:
@@ -149,13 +188,15 @@ class Bench:
             self.load(own, ["-d", "32", "-o", operation, "-x", str(runs)], "2")
         if is_wiped:
             ensemble.wipe(follower)
+        quiet = read_result(self._command(own, LIGHT, "5"))["p99_us"]
         goal = words.last_zxid(port)
+        load = self.start_load(own, [*LIGHT, "-w", "0"], "1000")
         started = time.perf_counter()
         ensemble.start(follower)
-        load = self.start_load(own, light, "3")
         is_there = _reached(ensemble.ports[follower], goal)
         words.wait_until(is_there, "the follower is up to date", timeout=_TIMEOUT)
         seconds = time.perf_counter() - started
+        load.terminate()
         output = load.communicate()[0]
         return seconds, quiet, parsed(output)["p99_us"]
 
@@ -187,25 +228,34 @@ def _reached(port: int, zxid: int) -> Callable[[], bool]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parts = ("loads", "failover", "catch-up")
+    parts = ("loads", "failover", "hand-over", "missing-txns", "missing-records", "missing-znodes")
     parser.add_argument("--only", choices=parts, help="measure this alone")
     parser.add_argument("--seconds", default="3", help="of one run of a load")
-    parser.add_argument("--missing", type=int, default=100_000, help="txns, then znodes")
+    parser.add_argument("--missing", type=int, default=100_000, help="txns, or znodes")
     parser.add_argument("--tick", type=int, default=2000, help="tickTime in ms")
     wanted = parser.parse_args()
     with scratch() as place:
         program = compiled_zkload(place)
-        with (
-            BenchEnsemble(KEEPFAST, place / "ours", tick_ms=wanted.tick) as ours,
-            BenchEnsemble(APACHE, place / "apache", tick_ms=wanted.tick) as theirs,
-        ):
-            bench = Bench(program, (ours, theirs), wanted.seconds)
-            if wanted.only in (None, "loads"):
-                bench.loads()
-            if wanted.only in (None, "failover"):
-                bench.failover()
-            if wanted.only in (None, "catch-up"):
-                bench.catch_up(wanted.missing)
+        for part in parts:
+            if wanted.only in (None, part):
+                _measure(part, wanted, place / part, program)
+
+
+def _measure(part: str, wanted: argparse.Namespace, place: Path, program: Path) -> None:
+    sends_records = part == "missing-records"
+    with (
+        BenchEnsemble(KEEPFAST, place / "ours", wanted.tick, sends_records) as ours,
+        BenchEnsemble(APACHE, place / "apache", wanted.tick, sends_records) as theirs,
+    ):
+        bench = Bench(program, (ours, theirs), wanted.seconds)
+        if part == "loads":
+            bench.loads()
+        elif part == "failover":
+            bench.failover()
+        elif part == "hand-over":
+            bench.hand_over()
+        else:
+            bench.catch_up(wanted.missing, "create" if part == "missing-znodes" else "set")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 Both run at the same time on the same machine and are loaded in turn by `zkload`
 (benchmarks/zkload.c, compiled here with cc). Medians of three alternating runs, behind a warm-up
-of both.
+of both. `--only` measures some of the loads.
 """
 
+import argparse
 import json
 import shutil
 import statistics
@@ -25,7 +26,6 @@ LOADS = {
     "ping-pong writes": ["-d", "1", "-o", "set"],
     "mixed 90/10": ["-d", "32", "-o", "mix", "-r", "90"],
 }
-SECONDS = "3"
 ROUNDS = 3
 
 
@@ -65,9 +65,7 @@ def compiled_zkload(place: Path) -> Path:
 
 def load(program: Path, port: int, arguments: list[str]) -> dict[str, float]:
     """One run; gives what zkload measured."""
-    return read_result(
-        [str(program), "-s", f"127.0.0.1:{port}", "-c", "8", "-t", SECONDS, *arguments]
-    )
+    return read_result([str(program), "-s", f"127.0.0.1:{port}", "-c", "8", *arguments])
 
 
 def read_result(command: list[str]) -> dict[str, float]:
@@ -83,7 +81,29 @@ def parsed(output: str) -> dict[str, float]:
     return result
 
 
+def compare(program: Path, ports: tuple[int, int], arguments: list[str], rounds: int) -> list[str]:
+    """Medians of runs in turn, ours and Apache's, as cells of the table."""
+    for port in reversed(ports):
+        load(program, port, arguments)
+    runs = [tuple(load(program, port, arguments) for port in ports) for _ in range(rounds)]
+    mine, apache = (statistics.median(run[side]["ops_per_s"] for run in runs) for side in (0, 1))
+    p99 = [statistics.median(run[side]["p99_us"] for run in runs) for side in (0, 1)]
+    return [
+        f"{apache:,.0f}",
+        f"{mine:,.0f}",
+        f"{mine / apache:.2f}",
+        f"{p99[1] / 1000:.2f}",
+        f"{p99[0] / 1000:.2f}",
+    ]
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", choices=list(LOADS), help="repeatable")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one run")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    titles = options.only or list(LOADS)
     rows = []
     with scratch() as place:
         program = compiled_zkload(place)
@@ -93,28 +113,14 @@ def main() -> None:
             keepfast_server(place / "ours") as ours,
             apache_server(place / "apache", heap_mb=1024) as theirs,
         ):
+            # Java compiles what runs often: every kind of request once before the first figure.
             for arguments in LOADS.values():
-                load(program, theirs, arguments)
-                load(program, ours, arguments)
-            for title, arguments in LOADS.items():
-                runs = [
-                    (load(program, ours, arguments), load(program, theirs, arguments))
-                    for _ in range(ROUNDS)
-                ]
-                mine, apache = (
-                    statistics.median(run[side]["ops_per_s"] for run in runs) for side in (0, 1)
-                )
-                p99 = [statistics.median(run[side]["p99_us"] for run in runs) for side in (0, 1)]
-                rows.append(
-                    [
-                        title,
-                        f"{apache:,.0f}",
-                        f"{mine:,.0f}",
-                        f"{mine / apache:.2f}",
-                        f"{p99[1] / 1000:.2f}",
-                        f"{p99[0] / 1000:.2f}",
-                    ]
-                )
+                load(program, theirs, ["-t", "3", *arguments])
+                load(program, ours, ["-t", "1", *arguments])
+            for title in titles:
+                arguments = ["-t", str(options.seconds), *LOADS[title]]
+                cells = compare(program, (ours, theirs), arguments, options.rounds)
+                rows.append([title, *cells])
     print_table(
         "8 connections, 128-byte values",
         ["load", "Apache op/s", "Keepfast op/s", "ratio", "Apache p99 ms", "Keepfast p99 ms"],

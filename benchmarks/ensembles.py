@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
@@ -22,17 +23,22 @@ _INT = Struct(">i")
 # protocol, last zxid seen, timeout, session, length and password, read only.
 _HELLO = Struct(">iqiqi16s?")
 _PAGE_KB = 4
+_HEAP_MB = 1024
 
 
 class BenchEnsemble:
     """Servers 1 to 3; leaving the `with` block ends them. Defaults, but for tickTime."""
 
-    def __init__(self, kind: str, place: Path, *, tick_ms: int = 2000, heap_mb: int = 1024) -> None:
+    def __init__(
+        self, kind: str, place: Path, tick_ms: int = 2000, sends_records: bool = False
+    ) -> None:
+        """`sends_records`: a learner is sent the records that it lacks, however many."""
         self.kind = kind
         self._place = place
-        self._heap_mb = heap_mb
-        ports = free_ports(9)
+        self._properties = "-Dzookeeper.snapshotSizeFactor=0" if sends_records else ""
+        ports = free_ports(12)
         self.ports = dict(zip((1, 2, 3), ports[:3], strict=True))
+        self._admin_ports = dict(zip((1, 2, 3), ports[9:], strict=True))
         members = "".join(
             f"server.{id}=127.0.0.1:{ports[2 + id]}:{ports[5 + id]}\n" for id in self.ports
         )
@@ -44,7 +50,10 @@ class BenchEnsemble:
             (folder / "zoo.cfg").write_text(
                 f"tickTime={tick_ms}\ninitLimit=30\nsyncLimit=10\ndataDir={folder}\n"
                 f"clientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n"
-                f"admin.enableServer=false\n4lw.commands.whitelist=*\n{members}"
+                f"4lw.commands.whitelist=*\n{members}"
+                + (f"admin.serverPort={self._admin_ports[id]}\n" if kind == KEEPFAST else "")
+                + ("snapshotSizeFactor=0\n" if sends_records and kind == KEEPFAST else "")
+                + ("admin.enableServer=false\n" if kind == APACHE else "")
             )
 
     def folder(self, id: int) -> Path:
@@ -61,7 +70,9 @@ class BenchEnsemble:
         configuration = str(self.folder(id) / "zoo.cfg")
         command = [sys.executable, "-m", "keepfast", "serve", configuration]
         if self.kind == APACHE:
-            command = apache_command(_MAIN_CLASS, configuration, heap_mb=self._heap_mb)
+            command = apache_command(
+                _MAIN_CLASS, configuration, heap_mb=_HEAP_MB, properties=self._properties
+            )
         with (self.folder(id) / "output").open("ab") as output:
             self._processes[id] = subprocess.Popen(
                 command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
@@ -72,6 +83,13 @@ class BenchEnsemble:
         process = self._processes.pop(id)
         process.kill()
         process.wait()
+
+    def hand_over(self, id: int) -> None:
+        """Ask one of ours to let another one lead, and wait until it does not lead any more."""
+        url = f"http://127.0.0.1:{self._admin_ports[id]}/commands/hand_over"
+        asked = urllib.request.Request(url, method="POST", headers={"Authorization": "ip"})
+        urllib.request.urlopen(asked).close()
+        words.wait_until(lambda: self.mode(id) != "leader", "the leader hands over")
 
     def wipe(self, id: int) -> None:
         """Take a stopped server's data away."""

@@ -14,16 +14,25 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from keepfast.server import free_ports
 from tests.apache import reader, words
 from tests.apache.java import java_command
+
+__all__ = [
+    "DEFAULT_CONFIGURATION",
+    "DEFAULT_PROPERTIES",
+    "ApacheDidNotStartError",
+    "ApacheEnsemble",
+    "ApacheServer",
+    "free_ports",
+]
 
 # System properties of every server unless overridden (-D, full names as in Apache's manual).
 DEFAULT_PROPERTIES: Mapping[str, str] = {
@@ -58,15 +67,6 @@ class ApacheDidNotStartError(Exception):
         super().__init__(f"Apache ZooKeeper exited with {exit_code}:\n{output[-3000:]}")
         self.exit_code = exit_code
         self.output = output
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on at this moment, all different."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [listener.getsockname()[1] for listener in listeners]
 
 
 class ApacheServer:

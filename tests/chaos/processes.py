@@ -8,18 +8,24 @@ import socket
 import subprocess
 import time
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from keepfast.client import Address, Client, ClientOptions, ServerStatus, Verdict, look_at, probe
-from keepfast.server import Layout, Ports, ServerProcess, stop_all, write_configurations
-from keepfast.testing import Network
+from keepfast.server import (
+    LOCAL_HOST,
+    HeldPorts,
+    Layout,
+    Network,
+    Ports,
+    ServerProcess,
+    stop_all,
+    write_configurations,
+)
 from tests.apache.words import NotReadyError, wait_until
 from tests.chaos.clocks import make_clocks
 
-HOST = "127.0.0.1"
 PATIENCE_SECONDS = 120.0
 TICK_MS = 200
 SMALL_DISK = "48m"
@@ -38,19 +44,12 @@ SETTINGS: Mapping[str, object] = {
 }
 
 
-def free_layout(root: Path, size: int) -> Layout:
-    """A layout on ports that nobody listens on at this moment, with its folders."""
-    with ExitStack() as stack:
-        ports = []
-        for _ in range(4 * size):
-            found = stack.enter_context(socket.socket())
-            found.bind((HOST, 0))
-            ports.append(found.getsockname()[1])
+def make_layout(root: Path, ports: list[int]) -> Layout:
+    """A layout on these ports, four for each server, with its folders."""
     numbers = iter(ports)
     root.mkdir(parents=True, exist_ok=True)
-    return Layout(
-        root, {id: Ports(*(next(numbers) for _ in range(4))) for id in range(1, size + 1)}
-    )
+    ids = range(1, len(ports) // 4 + 1)
+    return Layout(root, {id: Ports(*(next(numbers) for _ in range(4))) for id in ids})
 
 
 def free_base_port(count: int = 34) -> int:
@@ -61,7 +60,7 @@ def free_base_port(count: int = 34) -> int:
         try:
             for port in range(base, base + count):
                 with socket.socket() as probe_socket:
-                    probe_socket.bind((HOST, port))
+                    probe_socket.bind((LOCAL_HOST, port))
         except OSError:
             continue
         return base
@@ -80,7 +79,8 @@ class RealEnsemble:
         with_clocks: bool = False,
     ) -> None:
         """`with_small_disk`, `with_clocks`: where this machine allows it."""
-        self.layout = free_layout(root, size)
+        self._ports = HeldPorts(4 * size)
+        self.layout = make_layout(root, self._ports.numbers)
         # The server whose files are on a small file system of their own; None: there is none.
         self.small_disk = size if with_small_disk and self._mount(size) else None
         self.network = Network()
@@ -127,8 +127,9 @@ class RealEnsemble:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        stop_all(list(self.servers.values()))
+        stop_all(self.servers.values())
         self.network.close()
+        self._ports.close()
         if self.small_disk is not None:
             place = str(self.layout.directory(self.small_disk))
             subprocess.run(["umount", place], capture_output=True, check=False)
@@ -136,7 +137,7 @@ class RealEnsemble:
     # -- asking ----------------------------------------------------------------------------------
 
     def address(self, id: int) -> Address:
-        return Address(HOST, self.layout.ports[id].client)
+        return Address(LOCAL_HOST, self.layout.ports[id].client)
 
     def ask(self, id: int) -> ServerStatus:
         """What a server says about itself."""

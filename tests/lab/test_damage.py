@@ -66,3 +66,48 @@ def test_lose_log__text_in_no_log__is_refused(version_dir: Path) -> None:
     with pytest.raises(LabError):
         damage.lose_log(version_dir, "nobody-wrote-this")
     assert sorted(version_dir.iterdir()) == before
+
+
+@pytest.mark.parametrize("version_dir", EACH_FORMAT[-1:], indirect=True)
+def test_change_in_snapshot__newest_is_a_part__takes_the_one_before(version_dir: Path) -> None:
+    whole = damage.snapshots(version_dir)[-1]
+    (version_dir / "snapshot.ffffffffff").write_bytes(whole.read_bytes()[:-20])
+    assert damage.change_in_snapshot(version_dir, "world", "earth") == whole.name
+
+
+@pytest.mark.parametrize("version_dir", EACH_FORMAT[-1:], indirect=True)
+def test_undo_trunc__logs_are_as_before_and_the_new_snapshot_is_gone(version_dir: Path) -> None:
+    before = damage.files(version_dir)
+    first, *later = sorted(version_dir.glob("log.*"), key=damage.zxid_of)
+    first.write_bytes(first.read_bytes()[:100])
+    for log in later:
+        log.unlink()
+    made = version_dir / "snapshot.ffffffffff"
+    made.write_bytes(b"made by the TRUNC")
+    names = damage.undo_trunc(version_dir, before)
+    assert damage.files(version_dir) == before
+    assert set(names) == {first.name, made.name, *(log.name for log in later)}
+
+
+@pytest.mark.parametrize("version_dir", EACH_FORMAT[-1:], indirect=True)
+def test_put_back_snapshot__of_those_that_are_gone_the_newest_with_the_text(
+    version_dir: Path,
+) -> None:
+    for number, text in enumerate([b"first", b"first", b"later"]):
+        (version_dir / f"snapshot.f0000000{number}").write_bytes(text)
+    before = damage.files(version_dir)
+    for path in damage.snapshots(version_dir):
+        path.unlink()
+    damage.put_back_snapshot(version_dir, before, "first")
+    assert [path.name for path in damage.snapshots(version_dir)] == ["snapshot.f00000001"]
+    with pytest.raises(LabError):
+        damage.put_back_snapshot(version_dir, before, "nobody-wrote-this")
+
+
+@pytest.mark.parametrize("version_dir", EACH_FORMAT[-1:], indirect=True)
+def test_lose_snapshots_without__only_those_with_the_text_stay(version_dir: Path) -> None:
+    kept = version_dir / "snapshot.f00000000"
+    kept.write_bytes(b"only-here")
+    others = [path.name for path in damage.snapshots(version_dir) if path != kept]
+    assert damage.lose_snapshots_without(version_dir, "only-here") == others
+    assert damage.snapshots(version_dir) == [kept]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import socket
 import ssl
+import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.server.live import ADMIN, TIMEOUT, Live, live
+from tests.server.secured import LOOPS, running
 
 
 @pytest.fixture
@@ -104,3 +109,54 @@ def test_connection_that_is_cut__counts_as_dropped(server: Live) -> None:
     finally:
         client.stop()
         client.close()
+
+
+_LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are read")
+
+
+def _own_sockets(port: int) -> list[socket.socket]:
+    """The sockets of this process at a port; the server is in the same process."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        # Not every file is a socket, and one may be closed meanwhile.
+        with contextlib.suppress(OSError):
+            line = socket.socket(fileno=os.dup(int(name)))
+            if line.family == socket.AF_INET and line.getsockname()[1] == port:
+                found.append(line)
+            else:
+                line.close()
+    return found
+
+
+def _is_listening(line: socket.socket) -> bool:
+    return bool(line.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+@_LINUX_ONLY
+@pytest.mark.parametrize("loop_kind", LOOPS)
+@pytest.mark.parametrize(("text", "expected"), [("clientPortListenBacklog=7", 7), ("", 1024)])
+def test_listen_backlog__is_the_configured_one(
+    tmp_path: Path, loop_kind: str, text: str, expected: int
+) -> None:
+    with running(tmp_path, text, loop_kind=loop_kind) as server:
+        (listener,) = filter(_is_listening, _own_sockets(server.port))
+        with listener:
+            # Of a socket that listens, tcpi_sacked is how many may wait.
+            facts = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    assert struct.unpack_from("=I", facts, 28)[0] == min(expected, most)
+
+
+@_LINUX_ONLY
+@pytest.mark.parametrize("loop_kind", LOOPS)
+@pytest.mark.parametrize("wanted", [True, False])
+def test_keep_alive_of_clients__is_the_configured_one(
+    tmp_path: Path, loop_kind: str, wanted: bool
+) -> None:
+    text = f"clientTcpKeepAlive={str(wanted).lower()}"
+    with running(tmp_path, text, loop_kind=loop_kind) as server, server.client():
+        lines = [line for line in _own_sockets(server.port) if not _is_listening(line)]
+        found = [line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for line in lines]
+        for line in lines:
+            line.close()
+    assert found == [int(wanted)]

@@ -55,3 +55,26 @@ def test_tree_is_wanted_for_a_learner__it_is_the_members(keepfast_ensemble: Ense
     entry = found[0]
     assert entry is not None
     assert entry.zxid == zxid
+
+
+def test_snapshot_that_is_begun__holds_the_state_of_that_moment(
+    keepfast_ensemble: Ensemble,
+) -> None:
+    zxid = written(keepfast_ensemble)
+    server = keepfast_ensemble[1]
+
+    async def take(real: Server) -> SnapshotEntry | None:
+        member = real.member
+        tree = None if member is None else member.member.tree
+        assert tree is not None
+        task = real.snapshots.begin()
+        # At once, and not when the task runs: what is committed until then must not be in it.
+        assert tree.is_frozen
+        return await task
+
+    real = server._server
+    assert real is not None
+    assert server._loop is not None
+    entry = asyncio.run_coroutine_threadsafe(take(real), server._loop).result(30)
+    assert entry is not None
+    assert entry.zxid == zxid

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +26,10 @@ from keepfast.pipeline import (
 )
 from keepfast.wire import format_zxid
 
+_SMALLEST_ROOM = 20
 _STYLES = {
     Ending.EQUAL: "good",
+    Ending.UNFINISHED: "warning",
     Ending.REFUSED: "warning",
     Ending.LOST: "bad",
     Ending.DIVERGED: "bad",
@@ -55,13 +59,19 @@ class _Voice:
     def step(self, text: str) -> None:
         self._number += 1
         if not self._is_quiet:
-            self._out.line(f"{self._number:>3}  {text}")
+            first, *others = _folded(text, 5)
+            self._out.line(f"{self._number:>3}  {first}")
+            for line in others:
+                self._out.line(f"     {line}")
             self._out.flush()
 
     def state(self, answers: Mapping[int, str]) -> None:
         if not self._is_quiet:
-            shown = "   ".join(f"{id}: {answer}" for id, answer in answers.items())
-            self._out.line(self._out.paint(f"     {shown}", "dim"))
+            parts = [f"{id}: {answer}" for id, answer in answers.items()]
+            # What belongs together stays in one line.
+            shown = "   ".join(part.replace(" ", "\u00a0") for part in parts)
+            for line in _folded(shown, 5):
+                self._out.line(self._out.paint(f"     {line}".replace("\u00a0", " "), "dim"))
             self._out.flush()
 
 
@@ -97,7 +107,8 @@ def run_lab(command: LabCommand) -> int:
     out.flush()
     if any(one.ending.is_wrong for one in played):
         return ExitCode.WRONG
-    return ExitCode.INCOMPLETE if any(one.silent for one in played) else ExitCode.OK
+    is_complete = all(one.ending is Ending.EQUAL for one in played)
+    return ExitCode.OK if is_complete else ExitCode.INCOMPLETE
 
 
 def _folder(keep: str | None) -> Path:
@@ -185,11 +196,23 @@ def _print_values(out: Out, outcome: Outcome) -> None:
 def _print_comparison(
     out: Out, played: Sequence[Outcome], audits: Sequence[EnsembleResult | None]
 ) -> None:
-    rows = [
-        (one.scenario.name, one.release.name, one.ending.value, _said(audit))
-        for one, audit in zip(played, audits, strict=True)
-    ]
-    out.table(("scenario", "servers of", "ended", "the audit says"), rows)
+    heads = ("scenario", "servers of", "ended", "the audit says")
+    plays = [(one.scenario.name, one.release.name, one.ending.value) for one in played]
+    used = sum(max(map(len, column)) + 2 for column in zip(*plays, heads[:3], strict=True))
+    rows: list[tuple[str, ...]] = []
+    for cells, audit in zip(plays, audits, strict=True):
+        first, *others = _folded(_said(audit), used)
+        rows.append((*cells, first))
+        rows.extend(("", "", "", line) for line in others)
+    out.table(heads, rows)
+
+
+def _folded(text: str, used: int) -> list[str]:
+    """Lines that fit the terminal behind so many columns; one line where there is no terminal."""
+    room = shutil.get_terminal_size().columns - used
+    if not sys.stdout.isatty() or room < _SMALLEST_ROOM:
+        return [text]
+    return textwrap.wrap(text, room, break_long_words=False) or [""]
 
 
 def _said(result: EnsembleResult | None) -> str:

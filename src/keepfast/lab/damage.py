@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,56 @@ def lose_newest_snapshot(version_dir: Path) -> str:
     return newest.name
 
 
+def lose_snapshots_without(version_dir: Path, text: str) -> list[str]:
+    """Remove all snapshots that do not hold a text; gives their names."""
+    lost = [path for path in snapshots(version_dir) if text.encode() not in path.read_bytes()]
+    for path in lost:
+        path.unlink()
+    return [path.name for path in lost]
+
+
+def files(version_dir: Path) -> dict[str, bytes]:
+    """Every log and snapshot with its bytes, for `undo_trunc` and `put_back_snapshot`."""
+    return {
+        path.name: path.read_bytes()
+        for path in version_dir.iterdir()
+        if path.name.startswith(("log.", "snapshot."))
+    }
+
+
+def undo_trunc(version_dir: Path, before: Mapping[str, bytes]) -> list[str]:
+    """Give the logs back what a TRUNC cut off, and take the snapshot that it made.
+
+    That is what a power cut leaves where neither is fsynced. Gives the names.
+    """
+    changed = []
+    for name, content in before.items():
+        path = version_dir / name
+        if name.startswith("log.") and (not path.exists() or path.read_bytes() != content):
+            path.write_bytes(content)
+            changed.append(name)
+    for path in snapshots(version_dir):
+        if path.name not in before:
+            path.unlink()
+            changed.append(path.name)
+    return changed
+
+
+def put_back_snapshot(version_dir: Path, before: Mapping[str, bytes], text: str) -> None:
+    """Bring back the newest snapshot that is gone and holds a text. Raises LabError."""
+    gone = [
+        name
+        for name, content in before.items()
+        if name.startswith("snapshot.")
+        and text.encode() in content
+        and not (version_dir / name).exists()
+    ]
+    if not gone:
+        raise LabError(f"no snapshot of {text} has gone from {version_dir}")
+    name = max(gone, key=lambda one: zxid_of(Path(one)))
+    (version_dir / name).write_bytes(before[name])
+
+
 def lose_log(version_dir: Path, text: str) -> list[str]:
     """Remove the log that holds a text, and the snapshots that make up for it; gives the names.
 
@@ -71,17 +122,19 @@ def zero_record(version_dir: Path, text: str) -> str:
 def change_in_snapshot(version_dir: Path, old: str, new: str) -> str:
     """Put a text of the same length in place of another in the newest snapshot; gives its name.
 
-    All seals are made right again, so that only the digest of the tree tells. Raises LabError.
+    Of the whole ones: Apache's servers write theirs in place, and a kill may leave a part. All
+    seals are made right again, so that only the digest of the tree tells. Raises LabError.
     """
-    newest = snapshots(version_dir)[-1]
-    content = newest.read_bytes()
+    for newest in reversed(snapshots(version_dir)):
+        content = newest.read_bytes()
+        places = (len(content) - back for back in _SEALS_FROM_END)
+        seals = [at for at in places if _is_seal(content, at)]
+        if seals:
+            break
+    else:
+        raise LabError(f"no snapshot in {version_dir} is whole")
     if old.encode() not in content or len(old.encode()) != len(new.encode()):
         raise LabError(f"{newest} has no {old} that {new} could take the place of")
-    seals = [
-        at for at in (len(content) - back for back in _SEALS_FROM_END) if _is_seal(content, at)
-    ]
-    if not seals:
-        raise LabError(f"{newest} has no seal")
     changed = bytearray(content.replace(old.encode(), new.encode()))
     # Each covers everything before it, earlier seals included.
     for at in seals:

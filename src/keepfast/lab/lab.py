@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import socket
 import subprocess
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
 from keepfast.client import Client, ClientOptions, OperationFailed
 from keepfast.lab import damage
-from keepfast.lab.process import LabError, LabServer, wait_until
+from keepfast.lab.process import LabError, LabServer, ServerRefused, wait_until
 from keepfast.lab.raw import SESSION_MS, RawSession
 from keepfast.lab.releases import Release
 from keepfast.lab.scenario import Scenario
 from keepfast.lab.small_disk import SmallDisk
+from keepfast.server import LOCAL_HOST, HeldPorts, Network
 from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiOp, OpCode
 
 __all__ = ["Lab", "LabError", "Teller"]
 
 _START_SECONDS: Final = 60.0
-# How long servers that may refuse to serve are given to serve.
+# How long servers that may refuse to serve are given to serve, and how long one that says that it
+# does not is believed to stay so: many elections.
 _REFUSAL_SECONDS: Final = 20.0
+_STEADY_SECONDS: Final = 4.0
 # How long a server that is elected, and not heard, is given to take a snapshot.
 _UNHEARD_SECONDS: Final = 12.0
+# As long as Apache's servers try to reach a leader that refuses their connections.
+_DIAL_SECONDS: Final = 5.0
+# No log file grows beyond this while its writes are to fail; new ones are grown further at once,
+# where a scenario sets preAllocSize to more.
+_FAILING_BYTES: Final = 1 << 20
 _COUNTER: Final = 0xFFFFFFFF
+# Names of files in a line, and characters of a value.
+_NAMES: Final = 4
+_SHOWN: Final = 24
 # Znodes in one multi.
 _AT_ONCE: Final = 100
 _PROPERTIES: Final = {
     "zookeeper.admin.enableServer": "false",
     "zookeeper.4lw.commands.whitelist": "*",
     "zookeeper.preAllocSize": "64",
+    # A server that was cut off looks for the others again as soon as it is not.
+    "zookeeper.fastleader.maxNotificationInterval": "2000",
 }
 _CONFIGURATION: Final = {
     "tickTime": "500",
@@ -64,48 +76,101 @@ class Lab:
         self.release = release
         self._teller = teller
         self._properties = {**_PROPERTIES, **scenario.properties}
-        ports = iter(_free_ports(3 * scenario.size))
+        self._settings = {**_CONFIGURATION, **scenario.configuration}
         ids = range(1, scenario.size + 1)
-        members = [f"server.{id}=127.0.0.1:{next(ports)}:{next(ports)}" for id in ids]
-        settings = {**_CONFIGURATION, **scenario.configuration}
-        self._lines = [f"{key}={value}" for key, value in settings.items()] + members
+        self._held = HeldPorts(3 * scenario.size + 1)
+        ports = iter(self._held.numbers)
+        self._peer_ports = {id: (next(ports), next(ports)) for id in ids}
         self.servers = {id: LabServer(id, folder, next(ports), release) for id in ids}
-        for server in self.servers.values():
-            server.configure(self._lines)
+        self._port_of_nobody = next(ports)
+        self._network = Network(_DIAL_SECONDS) if scenario.has_wires else None
+        self._cut_off: set[int] = set()
+        self._routes = {(me, other): self._route(me, other) for me in ids for other in ids}
+        for id in ids:
+            self._configure(id)
+
+    def _route(self, me: int, other: int) -> tuple[int, int]:
+        """The ports at which a server reaches another one: quorum and election."""
+        quorum, election = self._peer_ports[other]
+        if self._network is None or me == other:
+            return quorum, election
+        return self._network.route(me, other, quorum), self._network.route(me, other, election)
+
+    def _configure(self, id: int, unheard: int | None = None) -> None:
+        """Write a server's configuration; what `unheard` sends, but for its votes, is lost."""
+        lines = [f"{key}={value}" for key, value in self._settings.items()]
+        for other in self.servers:
+            quorum, election = self._routes[id, other]
+            quorum = self._port_of_nobody if other == unheard else quorum
+            lines.append(f"server.{other}={LOCAL_HOST}:{quorum}:{election}")
+        self.servers[id].configure(lines)
 
     # -- processes -------------------------------------------------------------------------------
 
     def start(self, *ids: int) -> int:
         """Start servers, all by default; wait until one leads and all that run serve.
 
-        Gives the leader. Raises LabError if they do not come up.
+        Gives the leader. Raises LabError if they do not come up, ServerRefused if one ended.
         """
         started = [id for id in ids or self.servers if not self.servers[id].is_running]
         for id in started:
-            self.servers[id].launch(self._properties)
-        wait_until(self._all_serve, f"servers {_list(started)} serve", _START_SECONDS)
+            self.servers[id].start(self._properties)
+        servers = [self.servers[id] for id in started]
+        wait_until(
+            # One that ends serves nobody, and would not be missed below.
+            lambda: not all(s.is_running for s in servers) or self._all_serve(),
+            f"{_list(started)} serve",
+            _START_SECONDS,
+        )
+        for server in servers:
+            if not server.is_running:
+                words = server.last_words()
+                raise ServerRefused(f"server {server.server_id} ended instead of serving: {words}")
         leader = self.leader()
         self.tell(f"started {_list(started)}; server {leader} leads")
         return leader
 
     def try_start(self, *ids: int) -> bool:
-        """Start servers that may rightly refuse; gives whether they serve."""
-        for id in ids:
-            self.servers[id].launch(self._properties)
+        """Start servers that may rightly refuse; gives whether they serve.
+
+        They are not waited for any longer once one of them has ended, or all say why they do not
+        serve, and say so for a while.
+        """
         servers = [self.servers[id] for id in ids]
-        try:
-            wait_until(
-                lambda: all(s.role() for s in servers) or not all(s.is_running for s in servers),
-                "they serve",
-                _REFUSAL_SECONDS,
-            )
-        except LabError:
-            pass
+        for server in servers:
+            server.start(self._properties)
+        self._wait_unless_refused(
+            servers,
+            lambda: all(s.role() for s in servers) or not all(s.is_running for s in servers),
+            _REFUSAL_SECONDS,
+        )
         if all(server.role() for server in servers):
             self.tell(f"started {_list(ids)}")
             return True
         self.tell(f"{_list(ids)}: started, and {'do' if len(ids) > 1 else 'does'} not serve")
+        for server in servers:
+            if reason := server.reason():
+                self._teller.step(f"server {server.server_id} says: {reason}")
         return False
+
+    def _wait_unless_refused(
+        self, servers: list[LabServer], condition: Callable[[], bool], seconds: float
+    ) -> None:
+        """Wait for a condition, and no longer once all servers say for a while why not."""
+        since = time.monotonic()
+
+        def is_decided() -> bool:
+            nonlocal since
+            if condition():
+                return True
+            if not all(server.reason() for server in servers):
+                since = time.monotonic()
+            return time.monotonic() - since > _STEADY_SECONDS
+
+        try:
+            wait_until(is_decided, "they do it", seconds)
+        except LabError:
+            pass
 
     def start_unheard(self, candidate: int, voter: int) -> None:
         """Have a server elected by one that is down and never hears from it afterwards.
@@ -115,24 +180,16 @@ class Lab:
         has, or for a while.
         """
         newest = damage.snapshots(self.servers[candidate].version_dir)[-1:]
-        own = f"server.{candidate}=127.0.0.1:"
-        told = [
-            f"{own}{_free_ports(1)[0]}:{line.rpartition(':')[2]}" if line.startswith(own) else line
-            for line in self._lines
-        ]
-        self.servers[voter].configure(told)
+        self._configure(voter, unheard=candidate)
         for id in (candidate, voter):
-            self.servers[id].launch(self._properties)
-        try:
-            wait_until(
-                lambda: damage.snapshots(self.servers[candidate].version_dir)[-1:] != newest,
-                f"server {candidate} has taken a snapshot",
-                _UNHEARD_SECONDS,
-            )
-        except LabError:
-            pass
+            self.servers[id].start(self._properties)
+        self._wait_unless_refused(
+            [self.servers[candidate]],
+            lambda: damage.snapshots(self.servers[candidate].version_dir)[-1:] != newest,
+            _UNHEARD_SECONDS,
+        )
         self.tell(f"started servers {candidate} and {voter}; all that {voter} hears are votes")
-        self.servers[voter].configure(self._lines)
+        self._configure(voter)
 
     def kill(self, *ids: int) -> None:
         """Kill servers, all by default."""
@@ -141,31 +198,62 @@ class Lab:
             self.servers[id].kill()
         self.tell(f"killed {_list(chosen)}")
 
+    def cut_off(self, *ids: int) -> None:
+        """Cut servers off from all others; they run on, and clients reach them.
+
+        The scenario has to ask for wires.
+        """
+        if self._network is None:
+            raise LabError("this scenario has no wires that could be cut")
+        for id in ids:
+            self._network.partition([id], [other for other in self.servers if other != id])
+        self._cut_off.update(ids)
+        self.tell(f"cut {_list(sorted(ids))} off from all others")
+
+    def reconnect(self, *ids: int) -> None:
+        """End that for some of them; wait until one leads and all that are connected serve."""
+        if self._network is not None:
+            self._cut_off.difference_update(ids)
+            self._network.heal(*(self.servers.keys() - self._cut_off))
+        self.tell(f"{_list(ids)} reached again; server {self.leader()} leads")
+
+    def elect(self) -> int:
+        """Wait until those that are left have a leader."""
+        leader = self.leader()
+        self.tell(f"server {leader} leads")
+        return leader
+
     def close(self) -> None:
         """End everything."""
         for server in self.servers.values():
-            server.resume()
             server.kill()
+        if self._network is not None:
+            self._network.close()
+            self._network = None
+        self._held.close()
         for disk in self._disks.values():
             disk.close()
         self._disks.clear()
 
+    def _present(self) -> list[LabServer]:
+        """Who runs and is not cut off."""
+        return [s for id, s in self.servers.items() if s.is_running and id not in self._cut_off]
+
     def _all_serve(self) -> bool:
-        running = [server for server in self.servers.values() if server.is_running]
-        roles = [server.role() for server in running]
+        roles = [server.role() for server in self._present()]
         return bool(roles) and "" not in roles and roles.count("leader") == 1
 
     def leader(self) -> int:
         """Who leads, once all that run serve. Raises LabError if nobody does in time."""
         wait_until(self._all_serve, "one server leads and the others follow", _START_SECONDS)
-        for id, server in self.servers.items():
-            if server.is_running and server.role() == "leader":
-                return id
+        for server in self._present():
+            if server.role() == "leader":
+                return server.server_id
         raise LabError("no server leads")
 
     def settle(self) -> None:
         """Wait until all that run have applied the same last txn."""
-        running = [server for server in self.servers.values() if server.is_running]
+        running = self._present()
         # Right after an election a server may show the start of the epoch, which is no txn.
         wait_until(
             lambda: len({s.zxid() for s in running if s.zxid() & _COUNTER}) <= 1,
@@ -210,9 +298,10 @@ class Lab:
 
     def overwrite(self, path: str, times: int, size: int) -> None:
         """Write one znode again and again: much log, and no larger tree."""
-        with self.client(self.leader()) as client:
-            for number in range(times):
-                client.set_data(path, f"{number:08d}".encode() + b"x" * size)
+        session = RawSession()
+        session.connect(self.servers[self.leader()].address)
+        session.set_all(path, [f"{number:08d}".encode() + b"x" * size for number in range(times)])
+        session.drop()
         self.tell(f"wrote {path} {times} times")
 
     def write_alone(self, path: str, value: str) -> int:
@@ -221,14 +310,16 @@ class Lab:
         Nothing else is logged: the session is the one that `keep_session` opened.
         """
         leader = self.leader()
-        others = [s for s in self.servers.values() if s.is_running and s.server_id != leader]
+        others = [server for server in self._present() if server.server_id != leader]
         server = self.servers[leader]
         self.settle()
         for other in others:
             other.pause()
         self._session.connect(server.address)
         self._session.set_data(path, value.encode())
-        wait_until(lambda: server.log_holds(value.encode()), "the leader has logged it", 20)
+        wait_until(
+            lambda: server.log_holds(value.encode()), "the leader has logged it", _START_SECONDS
+        )
         # They never run again, so what was sent to them is never read.
         for other in others:
             other.kill()
@@ -236,6 +327,46 @@ class Lab:
         self._session.drop()
         self.tell(f"server {leader} alone logged {path}={value}; then all were killed")
         return leader
+
+    def write_one(self, path: str, value: str) -> None:
+        """Write one value by one txn and no other, in the session that `keep_session` opened."""
+        self._send_one(path, value)
+        self.settle()
+        self.tell(f"wrote {path}={value[:_SHOWN]}")
+
+    def write_failing(self, id: int, path: str, value: str) -> None:
+        """The same while one server cannot write a new log file; then it can again.
+
+        If that ended the server it is started again, as a supervisor does. Waits until all serve.
+        """
+        server = self.servers[id]
+        before = server.errors_told()
+        server.limit_files(_FAILING_BYTES)
+        self._send_one(path, value)
+        wait_until(
+            lambda: not server.is_running or server.errors_told() > before,
+            f"server {id} has met an error",
+            _START_SECONDS,
+        )
+        server.limit_files(None)
+        has_ended = not server.is_running
+        if has_ended:
+            server.start(self._properties)
+        self.leader()
+        self.settle()
+        end = "it ended, and was started again" if has_ended else "it ran on"
+        self.tell(f"wrote {path}={value[:_SHOWN]}; the log of server {id} did not take it; {end}")
+
+    def _send_one(self, path: str, value: str) -> None:
+        """Send a write to the leader, and wait until the leader has logged it."""
+        server = self.servers[self.leader()]
+        self.settle()
+        self._session.connect(server.address)
+        self._session.set_data(path, value.encode())
+        wait_until(
+            lambda: server.log_holds(value.encode()), "the leader has logged it", _START_SECONDS
+        )
+        self._session.drop()
 
     def keep_session(self) -> None:
         """Open the session that later takes part without opening one."""
@@ -279,6 +410,20 @@ class Lab:
         name = damage.lose_newest_snapshot(self.servers[id].version_dir)
         self.tell(f"server {id} lost {name}")
 
+    def lose_snapshots_without(self, id: int, text: str) -> None:
+        """Remove all snapshots that do not hold a text, on a server that is down."""
+        names = damage.lose_snapshots_without(self.servers[id].version_dir, text)
+        self.tell(f"server {id} lost {_shortened(names)}")
+
+    def files(self, id: int) -> dict[str, bytes]:
+        """The logs and snapshots of a server that is down, for `undo_trunc`."""
+        return damage.files(self.servers[id].version_dir)
+
+    def undo_trunc(self, id: int, before: Mapping[str, bytes]) -> None:
+        """Have a TRUNC never have reached the disk of a server that is down."""
+        names = damage.undo_trunc(self.servers[id].version_dir, before)
+        self.tell(f"server {id}: {', '.join(names)} as before the TRUNC")
+
     def lose_log(self, id: int, text: str) -> None:
         """Remove the log that holds a text, and the snapshots that make up for it."""
         names = damage.lose_log(self.servers[id].version_dir, text)
@@ -304,15 +449,21 @@ class Lab:
         self._disks[id].free()
         self.tell(f"the disk of server {id} has space again")
 
-    def purge(self, id: int, keep: int) -> None:
-        """Run the purge of a server that is down, as a cron job does; ours purges by itself."""
-        folder = self.servers[id].data_dir
-        command = self.release.purge_command(folder, keep)
+    def purge(self, id: int, keep: int, *, spared: str = "") -> None:
+        """Run the purge of a server that is down, as a cron job does; ours purges by itself.
+
+        `spared`: it ended before it came to the snapshot that holds this text. It removes the logs
+        first, and then the snapshots, in whatever order the file system lists them.
+        """
+        server = self.servers[id]
+        command = self.release.purge_command(server.data_dir, keep)
         if command:
-            before = _names(folder)
+            before = damage.files(server.version_dir)
             subprocess.run(command, capture_output=True, check=False)
-            gone = sorted(before - _names(folder))
-            self.tell(f"purge on server {id} removed {', '.join(gone) or 'nothing'}")
+            if spared:
+                damage.put_back_snapshot(server.version_dir, before, spared)
+            gone = sorted(before.keys() - damage.files(server.version_dir).keys())
+            self.tell(f"purge on server {id} removed {_shortened(gone)}")
 
     def zero_record(self, id: int, text: str) -> None:
         """Have the record that holds a text read as zeros, on a server that is down."""
@@ -330,12 +481,17 @@ class Lab:
     def tell(self, text: str) -> None:
         """Say what was done, and what each server answers now."""
         self._teller.step(text)
-        answers = {}
-        for id, server in self.servers.items():
-            role = server.role() if server.is_running else ""
-            zxid = server.zxid() if role else -1
-            answers[id] = f"{role} {zxid:#x}" if role else "down"
-        self._teller.state(answers)
+        self._teller.state({id: self._state_of(id, server) for id, server in self.servers.items()})
+
+    def _state_of(self, id: int, server: LabServer) -> str:
+        if not server.is_running:
+            return "down"
+        if server.is_paused:
+            return "stands still"
+        role, zxid = server.summary()
+        if role:
+            return f"{role} {zxid:#x}"
+        return "cut off" if id in self._cut_off else "does not serve"
 
 
 def put(client: Client, path: str, value: str) -> None:
@@ -360,19 +516,12 @@ def _get(client: Client, path: str) -> str | None:
     return data.decode(errors="replace")
 
 
-def _names(folder: Path) -> set[str]:
-    return {path.name for path in (folder / "version-2").iterdir()}
+def _shortened(names: list[str]) -> str:
+    """Some names, and how many more there are."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + more if names else "nothing"
 
 
 def _list(ids: Iterable[int]) -> str:
     chosen = list(ids)
     return f"server{'s' if len(chosen) != 1 else ''} " + ", ".join(map(str, chosen))
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on at this moment."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return [listener.getsockname()[1] for listener in listeners]

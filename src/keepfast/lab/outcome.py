@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from keepfast.lab.lab import Lab, Teller
-from keepfast.lab.process import LabError
+from keepfast.lab.process import LabError, ServerRefused
 from keepfast.lab.releases import Release
 from keepfast.lab.scenario import Scenario
 
@@ -16,6 +16,7 @@ class Ending(Enum):
     """The gravest thing that can be said."""
 
     EQUAL = "equal"
+    UNFINISHED = "not finished"  # the steps could not all be taken
     REFUSED = "does not serve"  # a server, or all of them, do not come up; nothing wrong is served
     LOST = "lost"  # what was acknowledged is gone
     DIVERGED = "diverged"  # servers answer differently
@@ -46,10 +47,13 @@ class Outcome:
 def play(scenario: Scenario, release: Release, folder: Path, teller: Teller) -> Outcome:
     """Play a scenario from the start to the last answers; all processes are gone afterwards."""
     lab = Lab(folder, release, scenario, teller)
-    problem = ""
+    problem, has_refused = "", False
     try:
         try:
             scenario.play(lab)
+        except ServerRefused as error:
+            has_refused = True
+            lab.tell(str(error))
         except LabError as error:
             problem = str(error)
             lab.tell(f"stuck: {error}")
@@ -59,7 +63,13 @@ def play(scenario: Scenario, release: Release, folder: Path, teller: Teller) -> 
         places = tuple(str(server.data_dir) for server in lab.servers.values())
     finally:
         lab.close()
-    ending = _ending(scenario, values, silent)
+    if has_refused:
+        ending = Ending.REFUSED
+    elif problem:
+        # What was not written yet is not lost, and servers that never met the failure agree.
+        ending = Ending.UNFINISHED
+    else:
+        ending = _ending(scenario, values, silent)
     return Outcome(scenario, release, ending, values, silent, places, problem)
 
 

@@ -27,6 +27,8 @@ _MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _PURGE_CLASS: Final = "org.apache.zookeeper.server.PurgeTxnLog"
 # The release of ZooKeeper -> the release of PySpark whose archive on PyPI carries its jars.
 _CARRIERS: Final = {"3.4.14": "3.1.3", "3.6.2": "3.2.4", "3.6.3": "3.5.9", "3.9.3": "4.0.1"}
+_APACHE_WRITE_ERROR: Final = "Severe unrecoverable error"
+_KEEPFAST_WRITE_ERROR: Final = "disk-failed"
 _NEEDED_JARS: Final = (
     "zookeeper",
     "slf4j",
@@ -74,6 +76,11 @@ class Release:
     @property
     def is_keepfast(self) -> bool:
         return self.name == KEEPFAST
+
+    @property
+    def write_error(self) -> str:
+        """What a server prints when it could not write its log."""
+        return _KEEPFAST_WRITE_ERROR if self.is_keepfast else _APACHE_WRITE_ERROR
 
     def command(self, config: Path, properties: Mapping[str, str]) -> list[str]:
         """What to run for a server with this configuration file and these Java properties."""

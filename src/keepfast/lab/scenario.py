@@ -30,3 +30,5 @@ class Scenario:
     expected: Mapping[str, str] = field(default_factory=dict)
     # What the audit calls it.
     kind: str = ""
+    # Whether the servers reach each other by wires that can be cut.
+    has_wires: bool = False

@@ -4,27 +4,60 @@ What may live here: everything that waits, listens or reads a clock. What may no
 the protocol; it belongs into `replica` or `quorum`, where a simulation can reach it.
 """
 
-from keepfast.server.admin import AdminOptions
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from keepfast.server.admin_options import AdminOptions
 from keepfast.server.config import ConfigError, ServerConfig, load_config, split_definitions
-from keepfast.server.local_ensemble import (
-    LOCAL_HOST,
-    MARKER_NAME,
-    Layout,
-    LocalEnsembleError,
-    Ports,
-    Route,
-    ServerProcess,
-    check_ports,
-    held,
-    open_layout,
-    stop_all,
-    write_configurations,
-)
 from keepfast.server.logs import LogFormat, configure_logs
 from keepfast.server.member_driver import EnsembleOptions
 from keepfast.server.security_options import check_files
 from keepfast.server.serve import options_of, run_server
 from keepfast.server.server import NotWholeError, Server, ServerOptions
+
+if TYPE_CHECKING:
+    from keepfast.server.local_ensemble import (
+        MARKER_NAME,
+        Layout,
+        LocalEnsembleError,
+        Ports,
+        Route,
+        ServerProcess,
+        check_ports,
+        held,
+        open_layout,
+        write_configurations,
+    )
+    from keepfast.server.local_network import Network
+    from keepfast.server.local_ports import LOCAL_HOST, HeldPorts, free_ports
+    from keepfast.server.local_process import LocalProcess, stop_all
+else:
+    # Ensembles on one machine, for tests and demos: imported when they are asked for, as the start
+    # of a server is little else than imports.
+    _LATE: Final = {
+        "MARKER_NAME": "local_ensemble",
+        "Layout": "local_ensemble",
+        "LocalEnsembleError": "local_ensemble",
+        "Ports": "local_ensemble",
+        "Route": "local_ensemble",
+        "ServerProcess": "local_ensemble",
+        "check_ports": "local_ensemble",
+        "held": "local_ensemble",
+        "open_layout": "local_ensemble",
+        "write_configurations": "local_ensemble",
+        "Network": "local_network",
+        "LOCAL_HOST": "local_ports",
+        "HeldPorts": "local_ports",
+        "free_ports": "local_ports",
+        "LocalProcess": "local_process",
+        "stop_all": "local_process",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+
 
 __all__ = [
     "LOCAL_HOST",
@@ -32,9 +65,12 @@ __all__ = [
     "AdminOptions",
     "ConfigError",
     "EnsembleOptions",
+    "HeldPorts",
     "Layout",
     "LocalEnsembleError",
+    "LocalProcess",
     "LogFormat",
+    "Network",
     "NotWholeError",
     "Ports",
     "Route",
@@ -45,6 +81,7 @@ __all__ = [
     "check_files",
     "check_ports",
     "configure_logs",
+    "free_ports",
     "held",
     "load_config",
     "open_layout",

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from keepfast.server.admin_commands import COMMANDS, CommandAnswer, RateLimit, command_names
+from keepfast.server.admin_options import AdminOptions
 from keepfast.server.http import HttpRequest, HttpResponse, HttpServer
 from keepfast.server.metrics import collect, exposition
 from keepfast.server.readiness import conditions
@@ -29,32 +28,6 @@ if TYPE_CHECKING:
     from keepfast.server.server import Server
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-
-@dataclass(frozen=True, slots=True)
-class AdminOptions:
-    """Where the admin server listens and what it lets people do."""
-
-    # Loopback: only this machine. Anything else: whoever reaches it may read and run commands.
-    host: str = "127.0.0.1"
-    # 0: the system chooses.
-    port: int = 8080
-    # Whether a server whose admin port is taken does not start. If not, it runs without one and
-    # says so: the default port is everybody's default port.
-    is_required: bool = False
-    command_url: str = "/commands"
-    # Short: slow readers are cut off. Long: forgotten connections stay.
-    idle_timeout_ms: int = 30_000
-    is_snapshot_enabled: bool = True
-    # Between two snapshots by command. Short: snapshots in a row fill the disk.
-    snapshot_interval_ms: int = 300_000
-    # A second listener for /metrics alone, where Apache's Prometheus provider would have it.
-    metrics_address: tuple[str, int] | None = None
-    # What the commands initial_configuration and system_properties show.
-    initial_configuration: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    # None: plain HTTP.
-    tls: ssl.SSLContext | None = None
 
 
 class AdminServer:

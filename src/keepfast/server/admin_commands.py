@@ -387,7 +387,7 @@ async def _hand_over(server: Server, _admin: AdminServer, request: HttpRequest) 
     successor = None if server.member is None else server.member.hand_over()
     if successor is None:
         return CommandAnswer(
-            error="this server does not lead, or no follower has everything that it has",
+            error="this server does not lead, or no voter follows it",
             status=HTTPStatus.CONFLICT,
         )
     return CommandAnswer({"successor": successor})

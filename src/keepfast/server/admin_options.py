@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from keepfast.server.admin import AdminOptions
 from keepfast.server.config_errors import ConfigError
 from keepfast.server.config_security import ClientAuth
 from keepfast.server.config_server import ServerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class AdminOptions:
+    """Where the admin server listens and what it lets people do."""
+
+    # Loopback: only this machine. Anything else: whoever reaches it may read and run commands.
+    host: str = "127.0.0.1"
+    # 0: the system chooses.
+    port: int = 8080
+    # Whether a server whose admin port is taken does not start. If not, it runs without one and
+    # says so: the default port is everybody's default port.
+    is_required: bool = False
+    command_url: str = "/commands"
+    # Short: slow readers are cut off. Long: forgotten connections stay.
+    idle_timeout_ms: int = 30_000
+    is_snapshot_enabled: bool = True
+    # Between two snapshots by command. Short: snapshots in a row fill the disk.
+    snapshot_interval_ms: int = 300_000
+    # A second listener for /metrics alone, where Apache's Prometheus provider would have it.
+    metrics_address: tuple[str, int] | None = None
+    # What the commands initial_configuration and system_properties show.
+    initial_configuration: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    # None: plain HTTP.
+    tls: ssl.SSLContext | None = None
 
 
 def admin_options(config: ServerConfig) -> AdminOptions | None:

@@ -6,11 +6,11 @@ be the wrong one.
 
 from __future__ import annotations
 
-import difflib
 import os
 from typing import Final
 
 from keepfast.server.config_ensemble import SERVER_PREFIX, Address, colliding_addresses
+from keepfast.server.config_keys import closest
 from keepfast.server.config_operations import EVERY_WORD, FOUR_LETTER_WORDS
 from keepfast.server.config_security import AUTH_PROVIDER_FAMILY, ClientAuth, TlsConfig
 from keepfast.server.config_server import ServerConfig
@@ -216,8 +216,8 @@ def _check_auth(config: ServerConfig, sources: Sources) -> None:
 def _check_words(config: ServerConfig, sources: Sources) -> None:
     for word in config.admin.whitelist:
         if word not in FOUR_LETTER_WORDS and word != EVERY_WORD:
-            near = difflib.get_close_matches(word, sorted(FOUR_LETTER_WORDS), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = closest(word, sorted(FOUR_LETTER_WORDS))
+            hint = "" if near is None else f"; did you mean {near}?"
             sources.remark("4lw.commands.whitelist", f"{word} is no four-letter word{hint}")
 
 

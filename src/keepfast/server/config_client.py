@@ -68,7 +68,7 @@ class ClientConfig:
         "clientPortListenBacklog",
         decimal(-1, MAX_INT),
         -1,
-        "connections that wait to be accepted; -1: the system's default",
+        "connections that wait to be accepted; -1: 1024, or less if the system limits it",
         low="a burst of connections is refused",
         high="clients wait for a server that is too busy instead of trying another",
     )

@@ -11,8 +11,8 @@ Four kinds of key:
 
 from __future__ import annotations
 
-import difflib
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from keepfast.server.config_ensemble import GROUP_PREFIX, SERVER_PREFIX, WEIGHT_PREFIX
@@ -249,8 +249,16 @@ def nearest(key: str) -> str | None:
     wanted = key.removeprefix(PROPERTY_PREFIX).lower()
     if wanted in by_lower:
         return by_lower[wanted]
-    found = difflib.get_close_matches(wanted, by_lower, n=1, cutoff=0.7)
-    return by_lower[found[0]] if found else None
+    found = closest(wanted, by_lower, cutoff=0.7)
+    return None if found is None else by_lower[found]
+
+
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known word that is most like another one; None: none is."""
+    # Only for those who mistyped something: a start is little else than imports.
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, known, n=1, cutoff=cutoff)), None)
 
 
 def property_name(key: str) -> str:
@@ -277,8 +285,8 @@ def key_of_variable(name: str) -> str | None:
 
 def nearest_variable(name: str) -> str | None:
     """The variable that somebody who wrote `name` most likely meant."""
-    found = difflib.get_close_matches(_squeezed(name), _KEY_OF_VARIABLE, n=1, cutoff=0.7)
-    return variable_name(_KEY_OF_VARIABLE[found[0]]) if found else None
+    found = closest(_squeezed(name), _KEY_OF_VARIABLE, cutoff=0.7)
+    return None if found is None else variable_name(_KEY_OF_VARIABLE[found])
 
 
 def _squeezed(name: str) -> str:

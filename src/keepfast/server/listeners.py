@@ -12,7 +12,8 @@ from keepfast.server.tls_port import TlsOptions, TlsPort
 if TYPE_CHECKING:
     from keepfast.server.server import Server
 
-_BACKLOG: Final = 1024
+# Unless the configuration says how many. A thousand clients that come back at once are not refused.
+_USUAL_BACKLOG: Final = 1024
 
 
 class Listeners:
@@ -28,6 +29,8 @@ class Listeners:
         self._plain: asyncio.Server | None = None
         self._ports: list[TlsPort] = []
         self._watching: asyncio.Task[None] | None = None
+        backlog = server.options.backlog
+        self._backlog = backlog if backlog > 0 else _USUAL_BACKLOG
         # Where they listen, once they do; None: there is no such port.
         self.port: int | None = None
         self.secure_port: int | None = None
@@ -48,10 +51,10 @@ class Listeners:
         if self._tls is not None and self._tls[0].is_on_client_port:
             port = TlsPort(server, *self._tls, takes_plain=True)
             self._ports.append(port)
-            self.port = await port.open(options.host, options.port)
+            self.port = await port.open(options.host, options.port, self._backlog)
             return
         self._plain = await asyncio.get_running_loop().create_server(
-            lambda: ClientProtocol(server), options.host, options.port, backlog=_BACKLOG
+            lambda: ClientProtocol(server), options.host, options.port, backlog=self._backlog
         )
         self.port = self._plain.sockets[0].getsockname()[1]
 
@@ -62,7 +65,7 @@ class Listeners:
         if options.port is not None:
             port = TlsPort(self._server, options, keeper, takes_plain=False)
             self._ports.append(port)
-            self.secure_port = await port.open(options.host, options.port)
+            self.secure_port = await port.open(options.host, options.port, self._backlog)
             self._server.log.info("serving-tls", address=options.host, port=self.secure_port)
         if options.is_reloading:
             self._watching = asyncio.get_running_loop().create_task(keeper.watch())

@@ -15,31 +15,27 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
 import signal
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
+from keepfast.server.local_ports import LOCAL_HOST
+from keepfast.server.local_process import LocalProcess
 from keepfast.storage import RealDisk
 
 MARKER_NAME: Final = "keepfast-ensemble.json"
 _LOCK_NAME: Final = "keepfast-ensemble.lock"
 _FORMAT: Final = "keepfast.ensemble/1"
-LOCAL_HOST: Final = "127.0.0.1"
 DEFAULT_SIZE: Final = 3
 DEFAULT_BASE_PORT: Final = 2181
 # Each kind of port has ten numbers of its own.
 MAX_SIZE: Final = 9
 _KIND_STEP: Final = 10
-_STOP_SECONDS: Final = 15.0
 _TICK_MS: Final = 1000
-_PARENT_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
 
 
 class LocalEnsembleError(Exception):
@@ -219,142 +215,26 @@ def held(layout: Layout) -> Iterator[None]:
         disk.unlock(path)
 
 
-class ServerProcess:
-    """One server of a layout as a process; its log is appended to."""
+class ServerProcess(LocalProcess):
+    """One server of a layout as a process."""
 
     def __init__(self, layout: Layout, server_id: int, *, dies_with_us: bool = False) -> None:
         """`dies_with_us`: also if this process is killed; then start it on the main thread."""
+        directory = layout.directory(server_id)
+        super().__init__(directory / "server.log", signal.SIGTERM if dies_with_us else None)
         self.layout = layout
         self.server_id = server_id
         self.ports = layout.ports[server_id]
-        self.directory = layout.directory(server_id)
-        self.log_path = self.directory / "server.log"
-        self.is_paused = False
-        # Stopped by a command: its absence is no news.
-        self.is_wanted = False
-        self.environment: dict[str, str] = {}
+        self.directory = directory
         # Put before the command, such as `unshare -m`.
         self.wrapper: tuple[str, ...] = ()
-        self._before_exec = _dying_with_parent() if dies_with_us else None
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The process, while it runs."""
-        return self._process.pid if self._process is not None and self.is_running else None
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def exit_code(self) -> int | None:
-        """How its last process ended; None: it runs, or there never was one."""
-        return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
         """Start it, and do not wait."""
-        self.is_wanted, self.is_paused = True, False
-        command = [
-            *self.wrapper,
-            *(sys.executable, "-m", "keepfast", "serve", str(self.directory / "zoo.cfg")),
-            *("--data-dir", str(self.directory)),
-        ]
-        with self.log_path.open("ab") as log:
-            self._process = self._spawn(command, log)
-
-    def _spawn(self, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=os.environ | self.environment,
-            # Ctrl-C is for the one who runs the ensemble; it stops its servers in order.
-            start_new_session=True,
-            preexec_fn=self._before_exec,  # noqa: PLW1509
+        self.launch(
+            [
+                *self.wrapper,
+                *(sys.executable, "-m", "keepfast", "serve", str(self.directory / "zoo.cfg")),
+                *("--data-dir", str(self.directory)),
+            ]
         )
-
-    def stop(self) -> None:
-        """Stop it in order, and wait; kill it if it takes too long."""
-        self.is_wanted = False
-        self.signal(signal.SIGTERM)
-        self.wait_stopped()
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it runs; one that ends it wakes it first."""
-        if self._process is None or not self.is_running:
-            return
-        if self.is_paused and number is not signal.SIGCONT:
-            self._process.send_signal(signal.SIGCONT)
-            self.is_paused = False
-        self._process.send_signal(number)
-
-    def wait_stopped(self) -> None:
-        """Wait for its end; after a while end it."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def kill(self) -> None:
-        """End it at once (SIGKILL)."""
-        self.is_wanted = False
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def pause(self) -> None:
-        """Let it hang (SIGSTOP)."""
-        if self._process is not None and self.is_running:
-            self._process.send_signal(signal.SIGSTOP)
-            self.is_paused = True
-
-    def resume(self) -> None:
-        """Let it go on (SIGCONT)."""
-        self.signal(signal.SIGCONT)
-        self.is_paused = False
-
-    def last_words(self) -> str:
-        """The last line of its log that says something."""
-        with contextlib.suppress(OSError), self.log_path.open("rb") as log:
-            log.seek(max(log.seek(0, os.SEEK_END) - 4096, 0))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-            for line in reversed(lines):
-                if line.strip():
-                    return line.strip()
-        return ""
-
-
-def stop_all(processes: Iterator[ServerProcess] | list[ServerProcess]) -> None:
-    """Stop all at once, in order, and wait for all."""
-    found = list(processes)
-    for process in found:
-        process.is_wanted = False
-        process.signal(signal.SIGTERM)
-    deadline = time.monotonic() + _STOP_SECONDS
-    for process in found:
-        while process.is_running and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.kill()
-
-
-def _dying_with_parent() -> Callable[[], None] | None:
-    """What a new process runs before the server: it asks Linux to end it with its parent.
-
-    Everything is loaded here: a process that was forked off threads must not import anything.
-    """
-    if sys.platform != "linux":
-        return None
-    import ctypes
-
-    prctl = ctypes.CDLL(None).prctl
-    number = int(signal.SIGTERM)
-
-    def ask() -> None:
-        prctl(_PARENT_DEATH_SIGNAL, number)
-
-    return ask

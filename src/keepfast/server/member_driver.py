@@ -20,6 +20,7 @@ from keepfast.quorum import (
     Membership,
     Note,
     Notify,
+    PrepareTree,
     QuorumOptions,
     RecordStream,
     TreeStream,
@@ -33,6 +34,7 @@ from keepfast.storage import (
     Recovery,
     carry_out,
     fitting_snapshot,
+    is_recent,
     record_packets,
     tree_packets,
 )
@@ -97,6 +99,7 @@ class MemberDriver:
             recovery.epochs.accepted,
             recovery.epochs.current,
             store.manifest.ensemble,
+            store.manifest.membership,
             lambda: store.history,
         )
         self.member = Member(
@@ -202,7 +205,7 @@ class MemberDriver:
         self._run(lambda: self.member.on_notification(sender, notification))
 
     def _tell_members(self) -> None:
-        members = self.member.quorums.current.members
+        members = self.member.quorums.members
         self._election.set_members({m.server_id: m.election for m in members})
 
     # -- learner links ---------------------------------------------------------------------------
@@ -261,11 +264,20 @@ class MemberDriver:
         if isinstance(item, RecordStream):
             return record_packets(store.history, item)
         entry = fitting_snapshot(store.history, item.up_to)
+        if entry is None or not is_recent(store.history, entry):
+            # One that fits better was begun in time (`_prepare_tree`), unless that failed.
+            await self._server.snapshots.wait_until_idle()
+            entry = fitting_snapshot(store.history, item.up_to)
         if entry is None:
-            entry = await self._server.snapshots.take_now()
-            if entry is None or entry.zxid > item.up_to:
-                raise CorruptSnapshot("there is no snapshot that a tree could be sent from")
+            raise CorruptSnapshot("there is no snapshot that a tree could be sent from")
         return tree_packets(store.history, entry, item)
+
+    def _prepare_tree(self, up_to: Zxid) -> None:
+        """See that there is a snapshot to send: one that begins later may be too new."""
+        history = self._server.syncer.store.history
+        entry = fitting_snapshot(history, up_to)
+        if entry is None or not is_recent(history, entry):
+            self._server.snapshots.begin()
 
     def stream_failed(self, link: Link, error: StorageError) -> None:
         """What a peer was to be sent cannot be read."""
@@ -315,6 +327,8 @@ class MemberDriver:
                 peer.close()
         elif isinstance(effect, UseMembership):
             self._tell_members()
+        elif isinstance(effect, PrepareTree):
+            self._prepare_tree(effect.up_to)
         elif isinstance(effect, DiskOrder):
             self._spawn(self._carry_out(effect))
 

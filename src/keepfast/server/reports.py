@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import platform
 import socket
@@ -168,7 +167,7 @@ def configuration(server: Server) -> dict[str, int | str]:
         "maxClientCnxns": options.max_connections_per_address,
         "minSessionTimeout": replica.min_session_timeout_ms,
         "maxSessionTimeout": replica.max_session_timeout_ms,
-        "clientPortListenBacklog": -1,
+        "clientPortListenBacklog": options.backlog,
         "serverId": server.server_id,
     }
     ensemble = options.ensemble
@@ -214,6 +213,8 @@ def environment() -> dict[str, str]:
 
 def user_name() -> str:
     """Who runs this process; a number where the system knows no name."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -46,6 +46,8 @@ def options_of(config: ServerConfig) -> ServerOptions:
         host=config.client.host,
         port=None if address is None else address.port,
         tls=tls_options(config),
+        backlog=config.client.backlog,
+        is_keep_alive=config.client.tcp_keep_alive,
         max_connections_per_address=max(limits.max_client_cnxns, 0),
         max_connections=max(limits.max_cnxns, 0),
         snapshot_every=data.snap_count,
@@ -83,10 +85,16 @@ def options_of(config: ServerConfig) -> ServerOptions:
         ),
         store=StoreOptions(
             grow_bytes=min(max(data.pre_alloc_size_kb, 64) << 10, 1 << 20),
+            segment_bytes=_segment_bytes(data.txn_log_size_limit_kb),
             reserve_bytes=data.disk_reserve_kb << 10,
             compression=Compression(data.compression.value),
         ),
     )
+
+
+def _segment_bytes(limit_kb: int) -> int:
+    """Where a log file is rolled; without a limit where one has become unwieldy."""
+    return limit_kb << 10 if limit_kb > 0 else StoreOptions().segment_bytes
 
 
 def run_server(config: ServerConfig, ready: Callable[[Server], None], errors: TextIO) -> int:
@@ -105,6 +113,9 @@ def run_server(config: ServerConfig, ready: Callable[[Server], None], errors: Te
         else:
             loop_factory = uvloop.new_event_loop
     gc.set_threshold(*_GC_THRESHOLDS)
+    # What was imported stays: the collector need not walk over it ever again.
+    gc.freeze()
+    gc.enable()
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_serve(Server(options), ready, errors))
 

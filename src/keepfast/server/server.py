@@ -11,11 +11,13 @@ import errno
 import gc
 import random
 import secrets
+import socket
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from keepfast.replica import Connection, Phase, Replica, ReplicaOptions, go_on
-from keepfast.server.admin import AdminOptions, AdminServer
+from keepfast.server.admin_options import AdminOptions
 from keepfast.server.audit_log import AuditLog
 from keepfast.server.client_port import ClientProtocol
 from keepfast.server.client_turn import ClientTurn
@@ -44,6 +46,9 @@ from keepfast.storage import (
 from keepfast.tree import Tree
 from keepfast.wire import StorageError, Zxid, epoch_of, format_zxid
 
+if TYPE_CHECKING:
+    from keepfast.server.admin import AdminServer
+
 # Apache's mask of what is traced. It is kept and shown; nothing is traced here.
 _TRACE_MASK = 306
 
@@ -59,6 +64,11 @@ class ServerOptions:
     port: int | None = 2181
     # TLS for clients; None: there is none.
     tls: TlsOptions | None = None
+    # Connections that may wait to be accepted; -1: as many as `listeners.py` finds right.
+    backlog: int = -1
+    # Whether the system probes silent connections of clients. Off: one that a firewall has dropped
+    # is noticed when its session expires.
+    is_keep_alive: bool = False
     # Connections from one address, and in all; 0: no limit. Low: a busy host is shut out.
     max_connections_per_address: int = 60
     max_connections: int = 0
@@ -140,6 +150,9 @@ class Server:
         options = self.options.admin
         if options is None:
             return
+        # Not before: HTTP and all the commands are a good part of what a start imports.
+        from keepfast.server.admin import AdminServer
+
         admin = AdminServer(self, options)
         try:
             await admin.start()
@@ -269,6 +282,9 @@ class Server:
             self.log.warning("refused", address=address, reason="too many connections")
             transport.abort()
             return
+        if self.options.is_keep_alive:
+            line = transport.get_extra_info("socket")
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         limits = self.options.replica
         transport.set_write_buffer_limits(high=min(limits.max_burst_bytes, limits.max_unsent_bytes))
         self.replica.tell_time(*_times())
@@ -286,15 +302,12 @@ class Server:
             return False
         return not total or len(self._connections) + arriving_in_all < total
 
-    def receive(self, connection: Connection, data: bytes) -> None:
+    def receive(self, connection: Connection, data: bytes, is_delayed: bool = False) -> None:
         """Bytes from a client."""
-        if self._delay_seconds:
+        if self._delay_seconds and not is_delayed:
             loop = asyncio.get_running_loop()
-            loop.call_later(self._delay_seconds, self._receive, connection, data)
-        else:
-            self._receive(connection, data)
-
-    def _receive(self, connection: Connection, data: bytes) -> None:
+            loop.call_later(self._delay_seconds, self.receive, connection, data, True)
+            return
         if not self._turn.is_running:
             self._turn.begin()
         self.replica.receive(connection, data)

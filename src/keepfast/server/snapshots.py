@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from keepfast.server.ensemble_report import tree_of
 from keepfast.storage import SnapshotEntry, SnapshotWriter
+from keepfast.tree import FrozenTree, Tree
 from keepfast.wire import StorageError
 
 if TYPE_CHECKING:
@@ -45,27 +46,34 @@ class SnapshotTaker:
     def begin(self) -> asyncio.Task[SnapshotEntry | None]:
         """Take a snapshot of the state as it is now, or wait for the one that is under way."""
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._take())
+            # Not the replica's: before it serves, that is the tree of an earlier role, or none.
+            tree = tree_of(self._server)
+            # Here and not in the task: whoever asks relies on the state being that of this moment.
+            frozen = None if tree is None else tree.freeze()
+            self._task = asyncio.get_running_loop().create_task(self._take(tree, frozen))
         return self._task
+
+    async def wait_until_idle(self) -> None:
+        """Wait for the snapshot that is under way, if there is one, whatever becomes of it."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     async def take_now(self) -> SnapshotEntry | None:
         """Take a snapshot that holds at least everything that is applied now; None: it failed."""
-        if self._task is not None:
-            # It began earlier: its state is an older one.
-            await asyncio.wait([self._task])
+        # One that began earlier holds an older state.
+        await self.wait_until_idle()
         return await self.begin()
 
-    async def _take(self) -> SnapshotEntry | None:
+    async def _take(self, tree: Tree | None, frozen: FrozenTree | None) -> SnapshotEntry | None:
         server = self._server
         started = time.monotonic()
-        # Not the replica's: before it serves, that is the tree of an earlier role, or none.
-        tree, syncer = tree_of(server), server.syncer
-        if tree is None:
+        syncer = server.syncer
+        if tree is None or frozen is None:
             self._task = None
             return None
         store, retain = syncer.store, server.options.retain_snapshots
         try:
-            writer = store.begin_snapshot(tree.freeze())
+            writer = store.begin_snapshot(frozen)
             await self._write(writer)
             entry = await asyncio.get_running_loop().run_in_executor(None, writer.complete)
             await syncer.run(lambda: store.commit_snapshot(entry))

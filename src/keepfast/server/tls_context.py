@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -179,6 +178,8 @@ def _private_file(content: bytes) -> Iterator[str]:
         descriptor = os.memfd_create("keepfast")
         path = f"/proc/self/fd/{descriptor}"
     else:
+        import tempfile
+
         descriptor, path = tempfile.mkstemp(prefix="keepfast-")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:

@@ -31,7 +31,6 @@ _HANDSHAKE_RECORD: Final = b"\x16"
 _HANDSHAKE_SECONDS: Final = 10.0
 # How long a client may take to agree that the connection ends; it has got everything by then.
 _FAREWELL_SECONDS: Final = 2.0
-_BACKLOG: Final = 1024
 _PIECE_BYTES: Final = 256 << 10
 _PAUSE_SECONDS: Final = 1.0
 
@@ -71,7 +70,7 @@ class TlsPort:
         self._arriving: set[asyncio.Task[None]] = set()
         self._arriving_from: Counter[str] = Counter()
 
-    async def open(self, host: str, port: int) -> int:
+    async def open(self, host: str, port: int, backlog: int) -> int:
         """Listen; gives the port. Raises OSError."""
         loop = asyncio.get_running_loop()
         places = await loop.getaddrinfo(
@@ -80,7 +79,7 @@ class TlsPort:
         try:
             for family, _, _, _, place in dict.fromkeys(places):
                 listener = socket.create_server(
-                    (str(place[0]), port), family=family, backlog=_BACKLOG
+                    (str(place[0]), port), family=family, backlog=backlog
                 )
                 listener.setblocking(False)
                 self._sockets.append(listener)

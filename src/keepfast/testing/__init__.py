@@ -19,8 +19,8 @@ package.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from keepfast.server import Network
     from keepfast.testing.ensemble import Ensemble, EnsembleServer
-    from keepfast.testing.network import Network
     from keepfast.testing.server import Server
 
 __all__ = ["Ensemble", "EnsembleServer", "Network", "Server"]
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(ensemble, name)
     if name == "Network":
-        from keepfast.testing.network import Network
+        from keepfast.server import Network
 
         return Network
     raise AttributeError(name)

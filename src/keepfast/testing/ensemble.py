@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from keepfast.quorum import Address, ElectionOptions, Membership, MemberSpec, QuorumOptions
-from keepfast.server import EnsembleOptions, ServerOptions
+from keepfast.server import LOCAL_HOST, EnsembleOptions, HeldPorts, Network, ServerOptions
 from keepfast.server import Server as RealServer
-from keepfast.testing.network import Network
 from keepfast.testing.server import Server
 from keepfast.wire import ServerId
 
-_HOST = "127.0.0.1"
 _TIMEOUT_SECONDS = 30.0
 _POLL_SECONDS = 0.01
 
@@ -125,7 +121,9 @@ class Ensemble:
         self._directory = Path(tempfile.mkdtemp(prefix="keepfast-ensemble-"))
         self._clients: list[Any] = []
         self.network = Network()
-        places = _free_places(size)
+        self._ports = HeldPorts(2 * size)
+        numbers = iter(self._ports.numbers)
+        places = {id: _Place(next(numbers), next(numbers)) for id in range(1, size + 1)}
         self._servers = {
             id: self._make(id, places, tick_ms, self._directory / str(id)) for id in places
         }
@@ -135,7 +133,7 @@ class Ensemble:
     ) -> EnsembleServer:
         def seen(id: int, port: int) -> tuple[Address, ...]:
             reached = port if id == me else self.network.route(me, id, port)
-            return (Address(_HOST, reached),)
+            return (Address(LOCAL_HOST, reached),)
 
         members = tuple(
             MemberSpec(ServerId(id), seen(id, place.quorum), seen(id, place.election))
@@ -145,8 +143,8 @@ class Ensemble:
         options = EnsembleOptions(
             server_id=me,
             membership=Membership(members),
-            quorum_addresses=(Address(_HOST, own.quorum),),
-            election_addresses=(Address(_HOST, own.election),),
+            quorum_addresses=(Address(LOCAL_HOST, own.quorum),),
+            election_addresses=(Address(LOCAL_HOST, own.election),),
             quorum=QuorumOptions(
                 tick_ms=tick_ms,
                 init_limit=50,
@@ -184,6 +182,7 @@ class Ensemble:
         for server in self._servers.values():
             server.stop()
         self.network.close()
+        self._ports.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
@@ -292,14 +291,3 @@ class Ensemble:
     def heal(self) -> None:
         """End all partitions."""
         self.network.heal()
-
-
-def _free_places(size: int) -> dict[int, _Place]:
-    """Ports that nobody listens on at this moment."""
-    with ExitStack() as stack:
-        ports = []
-        for _ in range(2 * size):
-            found = stack.enter_context(socket.socket())
-            found.bind((_HOST, 0))
-            ports.append(found.getsockname()[1])
-    return {id: _Place(ports[2 * id - 2], ports[2 * id - 1]) for id in range(1, size + 1)}

@@ -18,8 +18,8 @@ def play(lab: Lab) -> None:
     lab.write({"/a": "1", "/b": "1"})
     lab.keep_session()
     lab.kill()
-    # Server 5 is away from now on.
-    lab.start(1, 2, 3, STALE)
+    # Server 5 is away from now on. Of a bare majority, the one with the greatest id leads.
+    lab.start(1, 2, STALE)
     lab.write_alone("/a", "never-agreed")
     lab.start(1, 2, 3)
     lab.write({"/b": "2"})
@@ -29,8 +29,9 @@ def play(lab: Lab) -> None:
     lab.write({"/c": "3"})
     lab.settle()
     lab.kill()
-    lab.start(1, 2, 3, STALE)
+    lab.start(1, 2, STALE)
     lab.start(LATE)
+    lab.start(3)
 
 
 SCENARIO = Scenario(

@@ -1,4 +1,4 @@
-"""The wires between the servers of a test's ensemble, which can be cut.
+"""The wires between servers on this machine, which can be cut.
 
 Every connection from one server to another goes through a port of this process. What is cut, and
 how, is said for each direction:
@@ -18,9 +18,10 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from keepfast.server.local_ports import LOCAL_HOST
+
 T = TypeVar("T")
 
-_HOST = "127.0.0.1"
 _CHUNK_BYTES = 1 << 16
 _TIMEOUT_SECONDS = 30.0
 _REFUSAL_SECONDS = 0.1
@@ -55,7 +56,13 @@ class _Wire:
 class Network:
     """See the module. Has a thread of its own; `close` it, or use it in a `with` block."""
 
-    def __init__(self) -> None:
+    def __init__(self, dial_seconds: float = 0.0) -> None:
+        """`dial_seconds`: how long it keeps trying to reach a server that does not listen yet.
+
+        Who dials cannot be refused here, as the real port would do. Apache's servers give up a
+        leader whose connection ends at once, and try again one that refuses them.
+        """
+        self._dial_seconds = dial_seconds
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="keepfast-network", daemon=True
@@ -107,9 +114,10 @@ class Network:
             )
         )
 
-    def heal(self) -> None:
-        """Let everything through again."""
-        self._await(self._become(list(self._wires), _State.OPEN))
+    def heal(self, *servers: int) -> None:
+        """Let everything through again; only what these send to each other, if some are named."""
+        pairs = [pair for pair in self._wires if not servers or {*pair} <= {*servers}]
+        self._await(self._become(pairs, _State.OPEN))
 
     def close(self) -> None:
         """End all connections, and the thread."""
@@ -129,7 +137,7 @@ class Network:
     async def _open(self, source: int, target: int, port: int) -> int:
         for pair in ((source, target), (target, source)):
             self._wire(*pair)
-        listener = await asyncio.start_server(self._taker(source, target, port), _HOST, 0)
+        listener = await asyncio.start_server(self._taker(source, target, port), LOCAL_HOST, 0)
         self._listeners.append(listener)
         found: int = listener.sockets[0].getsockname()[1]
         return found
@@ -170,6 +178,16 @@ class Network:
 
         return take
 
+    async def _dial(self, port: int) -> _Streams:
+        deadline = self._loop.time() + self._dial_seconds
+        while True:
+            try:
+                return await asyncio.open_connection(LOCAL_HOST, port)
+            except OSError:
+                if self._loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_REFUSAL_SECONDS)
+
     async def _carry(self, source: int, target: int, port: int, near: _Streams) -> None:
         """Carry bytes between both ends of a connection until one of them ends."""
         there, back = self._wire(source, target), self._wire(target, source)
@@ -178,7 +196,7 @@ class Network:
         try:
             if _State.CLOSED in (there.state, back.state):
                 return
-            far_reader, far_writer = await asyncio.open_connection(_HOST, port)
+            far_reader, far_writer = await self._dial(port)
             writers.append(far_writer)
             self._connections[far_writer] = (source, target)
             for one in writers:
