@@ -66,9 +66,22 @@ class Terminal:
                 raise NotShownError(f"{text!r} is not in:\n{self.shown[self._seen :]}")
         self._seen = found + len(text)
 
-    def interrupt(self) -> None:
-        """Ctrl-C, as the terminal itself makes it."""
-        self.write("\x03")
+    def interrupt(self, until: str, timeout: float = 30) -> None:
+        """Ctrl-C, as the terminal itself makes it, until `until` is shown.
+
+        More than once, because Python's own input does not see a signal that comes between two
+        keys; a person presses the key again.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            self.write("\x03")
+            try:
+                self.wait_for(until, timeout=2)
+            except NotShownError:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise
+            else:
+                return
 
     def wait_for_end(self, timeout: float = 30) -> int:
         """The exit code of the program."""

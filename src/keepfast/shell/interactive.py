@@ -70,7 +70,15 @@ def _plain_reader(shell: Shell) -> ReadLine:
         import readline  # noqa: F401
     except ImportError:
         pass
-    return lambda: input(shell.prompt)
+
+    def read_line() -> str:
+        try:
+            return input(shell.prompt)
+        except KeyboardInterrupt:
+            print("^C", flush=True)
+            raise
+
+    return read_line
 
 
 def _fancy_reader(shell: Shell) -> ReadLine:
