@@ -267,6 +267,10 @@ def test_logins__are_answered_as_by_apache(tmp_path: Path, settings: Mapping[str
     with running(tmp_path, "", properties=properties) as server:
         found = everything(server.port)
     for name, replies in expected.items():
+        if name == "op 1234":
+            # Apache closes the connection, but whether it answers the next request first is chance.
+            assert found[name][:1] == replies[:1], name
+            continue
         assert found[name] == replies, name
     assert found == expected
 
