@@ -318,8 +318,8 @@ BUGS = (
             Change(
                 "keepfast.storage.recovery_listed",
                 "_replay_open",
-                "acknowledged = max(acknowledged, testimony.end)",
-                "pass",
+                "acknowledged = acknowledged_end(entry, testimony)",
+                "acknowledged = entry.start",
             ),
             Change(
                 "keepfast.storage.recovery",

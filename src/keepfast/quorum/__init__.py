@@ -51,12 +51,20 @@ from keepfast.quorum.membership import (
 )
 from keepfast.quorum.notes import Note, note
 from keepfast.quorum.options import QuorumOptions
-from keepfast.quorum.planner import CatchUp, LearnerHistory, Plan, ProvenHistory, plan_catch_up
+from keepfast.quorum.planner import (
+    ALWAYS_RECORDS_BYTES,
+    CatchUp,
+    LearnerHistory,
+    Plan,
+    ProvenHistory,
+    plan_catch_up,
+)
 from keepfast.quorum.quorums import Quorums
 from keepfast.quorum.standing import Standing
 from keepfast.quorum.votes import NO_VOTE, NO_ZXID, Ballot, Vote
 
 __all__ = [
+    "ALWAYS_RECORDS_BYTES",
     "ELECTION_NOTES",
     "NO_VOTE",
     "NO_ZXID",

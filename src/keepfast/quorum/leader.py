@@ -286,13 +286,7 @@ class Leader:
 
     def current_servers(self) -> Collection[ServerId]:
         """This server and all that follow it and are up to date, voters or not."""
-        ids = {self.own.server_id}
-        ids.update(
-            learner.server_id
-            for learner in self.learners.values()
-            if learner.step is Step.CURRENT and learner.is_follower
-        )
-        return ids
+        return self._with_us(lambda one: one.step is Step.CURRENT and one.is_follower)
 
     def tick(self, now_ms: int) -> None:
         """Give up who is silent, and the term itself if too few are left; ping the others."""
@@ -361,9 +355,7 @@ class Leader:
         """Fix the epoch when a quorum has told which ones it promised."""
         if self.epoch is not None:
             return
-        known = {self.own.server_id}
-        known.update(one.server_id for one in self.learners.values() if self._is_voting(one))
-        if not self.quorums.current.is_quorum(known):
+        if not self.quorums.current.is_quorum(self._with_us(self._is_voting)):
             return
         promised = [self.own.accepted_epoch]
         promised += [
@@ -420,12 +412,7 @@ class Leader:
         """Agree to the epoch ourselves when a quorum has promised it."""
         if not self._is_promised or self.phase is not Phase.DISCOVERY:
             return
-        promised = {self.own.server_id}
-        promised.update(
-            learner.server_id
-            for learner in self.learners.values()
-            if learner.has_promised and self._counts(learner)
-        )
+        promised = self._with_us(lambda one: one.has_promised and self._counts(one))
         if self.quorums.is_quorum(promised):
             self.phase = Phase.CATCH_UP
             epoch = self._own_epoch()
@@ -504,12 +491,7 @@ class Leader:
         """Open the epoch when a quorum has all that this server had when it began."""
         if not self._is_agreed or self.phase is Phase.BROADCAST:
             return
-        current = {self.own.server_id}
-        current.update(
-            learner.server_id
-            for learner in self.learners.values()
-            if learner.step is Step.CURRENT and self._counts(learner)
-        )
+        current = self._with_us(lambda one: one.step is Step.CURRENT and self._counts(one))
         if not self.quorums.is_quorum(current):
             return
         self.phase = Phase.BROADCAST
@@ -531,6 +513,10 @@ class Leader:
             raise PeerProtocolError("the epoch is not known yet")
         return self.epoch
 
+    def _with_us(self, has: Callable[[LearnerLink], bool]) -> Collection[ServerId]:
+        """This server, and the learners of which something holds."""
+        return {self.own.server_id} | {one.server_id for one in self.learners.values() if has(one)}
+
     def _is_voting(self, learner: LearnerLink) -> bool:
         return learner.is_follower and learner.server_id in self.quorums.voters
 
@@ -547,15 +533,13 @@ class Leader:
 
     def _heard(self, now_ms: int) -> Collection[ServerId]:
         """This server and the voters that were heard lately."""
-        ids = {self.own.server_id}
-        ids.update(
-            learner.server_id
-            for learner in self.learners.values()
-            if learner.step is Step.CURRENT
-            and self._is_voting(learner)
-            and now_ms - learner.heard_ms <= self._options.sync_ms
+        return self._with_us(
+            lambda one: (
+                one.step is Step.CURRENT
+                and self._is_voting(one)
+                and now_ms - one.heard_ms <= self._options.sync_ms
+            )
         )
-        return ids
 
     def _agreed_point(self) -> Zxid:
         """The last zxid that a quorum has on disk, this server among it."""

@@ -7,7 +7,7 @@ TRUNC goes to the fork and nowhere else. Whatever cannot be shown to be one of t
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from keepfast.quorum.chains import Chain, last_common
 from keepfast.wire import Zxid, counter_of, epoch_of, format_zxid
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
 
 
 # Below this many bytes of log, a tree is never sent just because it is smaller.
-_ALWAYS_RECORDS_BYTES = 1 << 20
+ALWAYS_RECORDS_BYTES: Final = 1 << 20
 
 
 def plan_catch_up(
@@ -71,7 +71,7 @@ def plan_catch_up(
         reason = f"our log does not reach back to {format_zxid(point)}"
         return Plan(CatchUp.SNAP, point, reason)
     size, tree_size = own.bytes_behind(point), own.tree_bytes()
-    if size > _ALWAYS_RECORDS_BYTES and size_factor > 0 and size > size_factor * tree_size:
+    if size > ALWAYS_RECORDS_BYTES and size_factor > 0 and size > size_factor * tree_size:
         return Plan(CatchUp.SNAP, point, f"{size} bytes of log, a tree of {tree_size}")
     at = format_zxid(point)
     if _is_at(learner, point, chain):

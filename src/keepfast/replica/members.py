@@ -44,10 +44,9 @@ class Members:
         # A file that a change of the membership left behind must not bring the old one back.
         known = _parsed(stored) if self._is_dynamic else None
         self._stored = -1 if known is None else known.version
-        self._agreed = configured
         if known is not None and known.version > configured.version:
-            self._agreed = known
-        self.quorums = Quorums(self._agreed)
+            configured = known
+        self.quorums = Quorums(configured)
 
     def hold(self, tree: Tree | None) -> None:
         """Another tree is the server's: what its log ends with may or may not be agreed on."""
@@ -55,29 +54,24 @@ class Members:
             return
         node = tree.find(CONFIG)
         newest = None if node is None else _parsed(node.data)
-        if newest is None or newest.version <= self._agreed.version:
-            self._use(Quorums(self._agreed))
-            return
-        before = _parsed(tree.config_before)
-        if before is not None and before.version > self._agreed.version:
+        agreed, before = self.quorums.current, _parsed(tree.config_before)
+        if newest and before and min(newest.version, before.version) > agreed.version:
             # Nobody proposes a change before the last one is agreed on.
-            self._agreed = before
-        self._use(Quorums(self._agreed, newest))
+            agreed = before
+        self._use(Quorums(agreed, newest))
 
     def adopt(self, membership: Membership) -> None:
         """It is agreed on."""
-        self._agreed = membership
         self._use(Quorums(membership))
         self.remember()
 
     def consider(self, membership: Membership) -> None:
         """It is in our log and may be agreed on: from now on both have to agree."""
-        self._agreed = self.quorums.next or self.quorums.current
-        self._use(Quorums(self._agreed, membership))
+        self._use(Quorums(self.quorums.next or self.quorums.current, membership))
 
     def remember(self) -> None:
         """Have what is agreed on stored, where there is a history that it goes with."""
-        member, agreed = self._member, self._agreed
+        member, agreed = self._member, self.quorums.current
         is_news = self._is_dynamic and agreed.version > self._stored
         if is_news and member.standing is Standing.WHOLE and member.tree is not None:
             self._stored = agreed.version
@@ -89,9 +83,9 @@ class Members:
 
     def show(self) -> None:
         """Have /zookeeper/config say what holds; as in Apache, this is no txn."""
-        tree = self._member.tree
+        tree, agreed = self._member.tree, self.quorums.current
         if self._is_dynamic and tree is not None:
-            tree.put_config(self._agreed.text(), self._agreed.version)
+            tree.put_config(agreed.text(), agreed.version)
 
     def _use(self, quorums: Quorums) -> None:
         self.quorums = quorums

@@ -11,6 +11,7 @@ from keepfast.storage import (
     SECTOR_SIZE,
     DataDirectory,
     MemoryDisk,
+    acknowledged_end,
     disk_damage,
     load_manifest,
     read_testimony,
@@ -44,10 +45,7 @@ def _known_end(disk: MemoryDisk, path: str) -> int:
     last = manifest.segments[-1] if manifest is not None and manifest.segments else None
     if last is None or last.seal is not None or last.name != posixpath.basename(path):
         return len(disk.contents(path))
-    testimony = read_testimony(disk, directory)
-    return (
-        testimony.end if testimony is not None and testimony.serial == last.serial else last.start
-    )
+    return acknowledged_end(last, read_testimony(disk, directory))
 
 
 def flip_bit(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:

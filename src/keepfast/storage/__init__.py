@@ -50,6 +50,7 @@ from keepfast.storage.options import StoreOptions
 from keepfast.storage.orders import carry_out
 from keepfast.storage.problems import Problem, Severity, Standing, worst
 from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
+from keepfast.storage.recovery_listed import acknowledged_end
 from keepfast.storage.retention import RetentionPlan, has_path, plan_retention
 from keepfast.storage.snapshot_file import (
     SnapshotCursor,
@@ -127,6 +128,7 @@ __all__ = [
     "Store",
     "StoreOptions",
     "WriteFile",
+    "acknowledged_end",
     "apply_rescue",
     "carry_out",
     "data_directory",

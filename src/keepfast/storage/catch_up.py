@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 
 from keepfast.quorum import (
+    ALWAYS_RECORDS_BYTES,
     TREE_SIGNATURE,
     RecordStream,
     TreeStream,
@@ -33,8 +34,6 @@ from keepfast.wire import (
 # What is read and sent in one turn. Low: a turn costs more than its work; high: the clients of a
 # leader wait while it is passed on, and a learner's while it is taken in.
 _CHUNK_BYTES = 1 << 16
-# Records behind a snapshot that are sent without asking whether a newer one would be cheaper.
-_ALWAYS_RECORDS_BYTES = 1 << 20
 
 
 def fitting_snapshot(history: History, up_to: Zxid) -> SnapshotEntry | None:
@@ -48,7 +47,7 @@ def fitting_snapshot(history: History, up_to: Zxid) -> SnapshotEntry | None:
 
 def is_recent(history: History, entry: SnapshotEntry) -> bool:
     """Whether the records behind a snapshot are less than a new snapshot would be."""
-    return history.bytes_behind(entry.zxid) <= max(entry.size, _ALWAYS_RECORDS_BYTES)
+    return history.bytes_behind(entry.zxid) <= max(entry.size, ALWAYS_RECORDS_BYTES)
 
 
 def record_packets(history: History, stream: RecordStream) -> Iterator[bytes]:

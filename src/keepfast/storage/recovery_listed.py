@@ -102,7 +102,7 @@ def recover_listed(
         if is_open and not is_intact(disk, directory):
             return doubted(result, _no_witness(directory), problems)
         if damaged and result.standing is Standing.WHOLE:
-            return replace(result, manifest=_put_aside(sealed.settled(manifest), damaged))
+            return replace(result, manifest=_put_aside(result.manifest, damaged))
         return result
     return Recovery(Standing.DAMAGED, manifest=manifest, degraded=True)
 
@@ -338,10 +338,7 @@ def _replay_open(
         raise BrokenHistory("is open, but it is not the last segment", path)
     last = _feed_all(replay, reader, entry, path)
     ending = reader.ending
-    # Its header was durable before the manifest listed it.
-    acknowledged = entry.start
-    if testimony is not None and testimony.serial == entry.serial:
-        acknowledged = max(acknowledged, testimony.end)
+    acknowledged = acknowledged_end(entry, testimony)
     if not is_torn_tail(ending, acknowledged):
         raise CorruptLog(
             f"{ending.reason or 'ends early'}; acknowledged up to offset {acknowledged}",
@@ -368,6 +365,14 @@ def _replay_open(
     sealed.unconfirmed_from = acknowledged
     seal = Seal(last, ending.offset, reader.crc32, replay.tree.digest)
     sealed.segments = (*sealed.segments[:-1], replace(entry, seal=seal))
+
+
+def acknowledged_end(entry: SegmentEntry, testimony: Testimony | None) -> int:
+    """Up to where the open segment is known to have been written and synced."""
+    if testimony is not None and testimony.serial == entry.serial:
+        return max(entry.start, testimony.end)
+    # Its header was durable before the manifest listed it.
+    return entry.start
 
 
 def is_torn_tail(ending: Ending, acknowledged: int) -> bool:
