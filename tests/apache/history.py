@@ -184,13 +184,13 @@ class History:
         client = KazooClient(hosts=self._hosts, timeout=self._session_timeout_s)
         try:
             self._wait_for(client.start_async(), "a session")
+            # Every other one proves who it is: the same request then succeeds or fails by session.
+            if index % 2 == 0:
+                self._wait_for(client.add_auth_async("digest", f"user{index}:secret"), "a user")
         except BaseException:
             client.stop()
             client.close()
             raise
-        # Every other session proves who it is: the same request then succeeds or fails by session.
-        if index % 2 == 0:
-            client.add_auth("digest", f"user{index}:secret")
         self._summary.sessions_opened += 1
         return client
 

@@ -155,15 +155,15 @@ class Network:
             listener.close()
         for wire in self._wires.values():
             wire.become(_State.OPEN)
-        for writer in list(self._connections):
-            writer.transport.abort()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        # What is aborted closes its socket in a later turn of the loop, and some of it only begins
-        # to be aborted by the end of its task.
+        # What is aborted closes its socket in a later turn of the loop, some of it begins to be
+        # aborted by the end of its task, and who dialled just now gets a task in the next turn.
         for _ in range(_LAST_TURNS):
+            for writer in list(self._connections):
+                writer.transport.abort()
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.sleep(0)
 
     def _taker(
