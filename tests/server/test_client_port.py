@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+import stat
 import struct
 import sys
 from collections.abc import Iterator
@@ -115,12 +116,16 @@ _LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's t
 
 
 def _own_sockets(port: int) -> list[socket.socket]:
-    """The sockets of this process at a port; the server is in the same process."""
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        # Not every file is a socket, and one may be closed meanwhile.
+    """The sockets of this process at a port, as copies; the server is in the same process."""
+    found: list[socket.socket] = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        # Not every file is a socket of the internet, and one may be closed meanwhile: the listing
+        # itself, whose number the first copy gets.
         with contextlib.suppress(OSError):
-            line = socket.socket(fileno=os.dup(int(name)))
+            is_copy = any(number == line.fileno() for line in found)
+            if is_copy or not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            line = socket.socket(fileno=os.dup(number))
             if line.family == socket.AF_INET and line.getsockname()[1] == port:
                 found.append(line)
             else:
