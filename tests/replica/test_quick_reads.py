@@ -122,11 +122,11 @@ def test_any_reads__replies_counts_and_watches_are_the_same(
     answered = 0
     quick = reads.answer_single
 
-    def counted(*arguments: object) -> bool:
+    def counted(*arguments: object) -> bytes | None:
         nonlocal answered
-        is_answered: bool = quick(*arguments)  # type: ignore[arg-type]
-        answered += is_answered
-        return is_answered
+        reply: bytes | None = quick(*arguments)  # type: ignore[arg-type]
+        answered += reply is not None
+        return reply
 
     monkeypatch.setattr("keepfast.replica.replica.answer_single", counted)
     random = Random(seed)

@@ -11,8 +11,10 @@ from keepfast.replica.backpressure import go_on
 from keepfast.replica.condition import CatchUpReport, Census, census_of, why_not_serving
 from keepfast.replica.connection import NO_OPERATION, Connection, Phase
 from keepfast.replica.member import Member, Role, StoreFacts
+from keepfast.replica.members import proposed_membership
 from keepfast.replica.options import ReplicaOptions
 from keepfast.replica.proposals import WRITES, Append
+from keepfast.replica.reads import answer_single
 from keepfast.replica.replica import Replica
 from keepfast.replica.sasl import QUORUM_SERVICE, DigestMd5, DigestMd5Client
 from keepfast.replica.statistics import (
@@ -48,7 +50,9 @@ __all__ = [
     "Summary",
     "ThrottleOptions",
     "TreeDigest",
+    "answer_single",
     "census_of",
     "go_on",
+    "proposed_membership",
     "why_not_serving",
 ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from keepfast.replica.connection import Connection, PendingWrite
 from keepfast.tree import PlainSet
 from keepfast.wire import LogEntry, OpCode, Zxid, decode_entry
@@ -28,6 +26,9 @@ WRITES: Final = frozenset(
 )
 
 
+_NO_SET: Final[Any] = ()
+
+
 class Proposal(NamedTuple):
     """A txn on its way: what is applied when it is committed, and who waits for it."""
 
@@ -45,13 +46,16 @@ class Proposal(NamedTuple):
         return self.entry.header.zxid
 
 
-class PlainProposal(msgspec.Struct, gc=False, eq=False):
-    """A Proposal that goes the quick way (quick_writes.py)."""
+class PlainWrite(PendingWrite, gc=False, eq=False):
+    """A Proposal that goes the quick way (quick_writes.py), and who waits for it in one.
 
-    zxid: Zxid
-    plain: PlainSet
-    connection: Connection | None
-    waiting: PendingWrite | None
+    Its connection refers back to it until it is answered or the connection is gone.
+    """
+
+    zxid: Zxid = Zxid(0)
+    plain: PlainSet = _NO_SET
+    # None: another server's client asked for it.
+    connection: Connection | None = None
 
     @property
     def entry(self) -> LogEntry:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from keepfast.replica.cleaning import due_paths
 from keepfast.replica.malformed import refusal
-from keepfast.replica.proposals import Append, PlainProposal, Proposal
+from keepfast.replica.proposals import Append, PlainWrite, Proposal
 from keepfast.replica.quick_writes import QuickWrites
 from keepfast.replica.sessions import SessionTracker
 from keepfast.tree import Caller, Preparer, Tree
@@ -66,7 +66,7 @@ class Proposer:
         # Session -> the server that its client is connected to, once that is known.
         self.owners: dict[int, ServerId] = {}
         self.sessions = SessionTracker(replica.options.tick_ms)
-        self.proposals: deque[Proposal | PlainProposal] = deque()
+        self.proposals: deque[Proposal | PlainWrite] = deque()
         # Not for servers that look closer at each request.
         self.quick: QuickWrites | None = None
         if (

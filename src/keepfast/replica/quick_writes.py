@@ -8,16 +8,24 @@ that one client sent together. Whatever is not plain takes the general way; both
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from keepfast.replica.connection import PendingWrite
 from keepfast.replica.events import tell
-from keepfast.replica.proposals import Append, PlainProposal
+from keepfast.replica.proposals import Append, PlainWrite
 from keepfast.replica.statistics import DIGEST_INTERVAL, TreeDigest
-from keepfast.tree import Caller, Change, ChangeKind, PlainSets, apply_plain_set, wire_stat
+from keepfast.tree import (
+    PLAIN_MARKS,
+    TAIL_SIZE,
+    Caller,
+    Change,
+    ChangeKind,
+    Node,
+    PlainSets,
+    apply_plain_set,
+    wire_stat,
+)
 from keepfast.wire import OpCode, ServerId, Zxid
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ _LAST_COUNTER: Final = 0xFFFFFF00
 # A reply's length, xid, zxid and error; behind it the 68 bytes of Stat.
 _pack_reply: Final = Struct(">iiqi").pack
 _REPLY_SIZE: Final = 16 + 68
+_pack_length_children: Final = Struct(">ii").pack
 
 # The constructor of a NamedTuple takes twice as long.
 _new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
@@ -86,9 +95,9 @@ class QuickWrites:
             return False
         proposer.last_proposed = zxid
         replica.appends.append(_new_tuple(Append, (zxid, plain[0], plain[5])))
-        waiting = PendingWrite(replica.now_ms, xid, _SET_DATA)
-        proposals.append(PlainProposal(zxid, plain, connection, waiting))
-        connection.queue.append(waiting)
+        write = PlainWrite(replica.now_ms, xid, _SET_DATA, None, None, 0, zxid, plain, connection)
+        proposals.append(write)
+        connection.queue.append(write)
         return True
 
     def propose_forwarded(self, caller: Caller, xid: int, body: bytes) -> bool:
@@ -102,7 +111,7 @@ class QuickWrites:
             return False
         proposer.last_proposed = zxid
         replica.appends.append(_new_tuple(Append, (zxid, plain[0], plain[5])))
-        proposer.proposals.append(PlainProposal(zxid, plain, None, None))
+        proposer.proposals.append(PlainWrite(replica.now_ms, zxid=zxid, plain=plain))
         return True
 
     def commit(self, up_to: Zxid) -> None:
@@ -111,32 +120,41 @@ class QuickWrites:
         statistics, watches, syncs = replica.statistics, replica.watches, replica.syncs
         take_data, installed = replica.tree.take_data, self._installed
         # The last write that was answered, and how many like it are not counted yet.
-        last: PlainProposal | None = None
+        last: PlainWrite | None = None
         run = sent = 0
+        has_watches, has_syncs = bool(watches), syncs.is_waiting
         while proposals:
-            proposal = proposals[0]
-            if type(proposal) is not PlainProposal or proposal.zxid > up_to:
+            write = proposals[0]
+            if type(write) is not PlainWrite or write.zxid > up_to:
                 break
             proposals.popleft()
-            zxid, connection, waiting = proposal.zxid, proposal.connection, proposal.waiting
-            _, path, new, before, delta, digest = proposal.plain
+            zxid, connection = write.zxid, write.connection
+            _, path, new, before, delta, digest = write.plain
             # Not null: a request with null data is not plain.
             node = take_data(zxid, path, new.data or b"", new.stat, before, delta, digest)
             installed(path, new)
             replica.last_zxid = zxid
             if not zxid % DIGEST_INTERVAL:
                 statistics.digests.append(TreeDigest(zxid, digest))
-            if watches:
+            if has_watches:
                 tell(replica, Change(_DATA, path, new.acl), zxid)
-            if connection is not None and waiting is not None:
-                if last is not None and not _is_alike(last, proposal):
+            if connection is not None:
+                if last is None:
+                    run = 1
+                elif last.connection is connection and last.since_ms == write.since_ms:
+                    run += 1
+                else:
                     self._count(last, run)
-                    run = 0
-                last = proposal
-                run += 1
-                reply = _pack_reply(_REPLY_SIZE, waiting.xid, zxid, 0) + wire_stat(node)
+                    run = 1
+                last = write
+                reply = _reply(write.xid, zxid, node)
                 queue = connection.queue
-                if queue and queue[0] is waiting and _is_held_up(queue):
+                # Nothing can be answered behind it, as another write is under way.
+                if (
+                    queue
+                    and queue[0] is write
+                    and (len(queue) == 1 or type(queue[1]) is PlainWrite)
+                ):
                     queue.popleft()
                     connection.out.append(reply)
                     connection.told += 1
@@ -145,39 +163,35 @@ class QuickWrites:
                     # It counts before the reads behind it do: reports show the last one.
                     self._count(last, run)
                     last, run = None, 0
-                    replica.answer(connection, waiting, reply)
-            if syncs.is_waiting:
+                    replica.answer(connection, write, reply)
+                    # A read may have set one.
+                    has_watches = bool(watches)
+            if has_syncs:
                 self._count(last, run)
                 last, run = None, 0
                 syncs.release(zxid)
+                has_watches = bool(watches)
         statistics.told += sent
         self._count(last, run)
 
-    def _count(self, last: PlainProposal | None, run: int) -> None:
+    def _count(self, last: PlainWrite | None, run: int) -> None:
         """Count writes that one client sent together, of which this is the last."""
-        if last is not None and last.connection is not None and last.waiting is not None:
+        if last is not None and last.connection is not None:
             replica = self._replica
             replica.dirty.add(last.connection)
-            spent_ms = replica.now_ms - last.waiting.since_ms
+            spent_ms = replica.now_ms - last.since_ms
             replica.statistics.updates.add(spent_ms, run)
-            last.connection.note(
-                _SET_DATA, last.waiting.xid, last.zxid, replica.now_ms, spent_ms, run
-            )
+            last.connection.note(_SET_DATA, last.xid, last.zxid, replica.now_ms, spent_ms, run)
 
 
-def _is_alike(one: PlainProposal, other: PlainProposal) -> bool:
-    """Whether both are of one client, which sent them together."""
-    if one.connection is not other.connection or one.waiting is None or other.waiting is None:
-        return False
-    return one.waiting.since_ms == other.waiting.since_ms
-
-
-def _is_held_up(queue: deque[PendingWrite | bytes]) -> bool:
-    """Whether nothing can be answered behind the first in line."""
-    if len(queue) == 1:
-        return True
-    following = queue[1]
-    return isinstance(following, PendingWrite) and following.reply is None
+def _reply(xid: int, zxid: Zxid, node: Node) -> bytes:
+    """The reply to a write that left the znode as it is."""
+    head, packed = _pack_reply(_REPLY_SIZE, xid, zxid, 0), node.packed
+    if node.children or packed[-24:-8] != PLAIN_MARKS:
+        return head + wire_stat(node)
+    # As in `wire_stat`, without a copy in between.
+    counts = _pack_length_children(len(packed) - TAIL_SIZE, 0)
+    return b"".join((head, packed[-60:-8], counts, packed[-8:]))
 
 
 def commit_plain_entry(replica: Replica, entry: bytes) -> bool:
@@ -201,7 +215,7 @@ def commit_plain_entry(replica: Replica, entry: bytes) -> bool:
     connection = replica.connections.get(session_id)
     waiting = None if connection is None else connection.waits_for(cxid)
     if connection is not None and waiting is not None:
-        reply = _pack_reply(_REPLY_SIZE, cxid, zxid, 0) + wire_stat(node)
+        reply = _reply(cxid, zxid, node)
         replica.note(replica.statistics.updates, connection, _SET_DATA, cxid, waiting.since_ms)
         replica.answer(connection, waiting, reply)
     replica.syncs.release(zxid)

@@ -113,15 +113,15 @@ def plain_data_reply(replica: Replica, xid: int, payload: bytes) -> bytes | None
     return _plain_data(replica, xid, raw)
 
 
-def answer_single(replica: Replica, connection: Connection, data: bytes) -> bool:
-    """Answer a client that sent one plain getData, and for which nothing else is under way.
+def answer_single(replica: Replica, connection: Connection, data: bytes) -> bytes | None:
+    """The reply to a client that sent one plain getData, and for which nothing else is under way.
 
-    False: it is not so, and nothing was done. Clients that wait for each reply are heard like this;
+    None: it is not so, and nothing was done. Clients that wait for each reply are heard like this;
     it differs from the general way in cost alone.
     """
     last = len(data) - 1
     if last < _LEAST_FRAME:
-        return False
+        return None
     size, xid, op, path_size = _frame_at(data)
     frames = connection.frames
     if (
@@ -139,12 +139,10 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> bool
         or connection.is_throttled
         or connection.owes_identity
     ):
-        return False
+        return None
     reply = _plain_data(replica, xid, data[_FRAME_PATH_AT:last])
     if reply is None or len(reply) > LARGE_REPLY:
-        return False
-    connection.out.append(reply)
-    replica.dirty.add(connection)
+        return None
     statistics = replica.statistics
     statistics.bytes_received += last + 1
     statistics.received += 1
@@ -156,7 +154,7 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> bool
     connection.last_ms = replica.now_ms
     if xid >= 0:
         connection.last_xid = xid
-    return True
+    return reply
 
 
 def _plain_data(replica: Replica, xid: int, raw: bytes) -> bytes | None:

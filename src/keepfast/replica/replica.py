@@ -198,7 +198,10 @@ class Replica:
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Handle bytes of a client; replies that are ready are in its `out`."""
-        if answer_single(self, connection, data):
+        reply = answer_single(self, connection, data)
+        if reply is not None:
+            connection.out.append(reply)
+            self.dirty.add(connection)
             return
         statistics = self.statistics
         statistics.bytes_received += len(data)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from keepfast.replica import Connection, Phase
+from keepfast.replica import Connection, Phase, answer_single
 from keepfast.server.words import is_complete, is_word
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class ClientProtocol(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._turn, self._replica = server.turn, server.replica
+        self._time = asyncio.get_running_loop().time
         # Whether it is inside TLS, and the subject of the certificate that was shown there.
         self.is_secure = False
         self.subject: str | None = None
@@ -63,6 +65,18 @@ class ClientProtocol(asyncio.Protocol):
         connection = self._connection
         if connection is None:
             return
+        # Most clients wait for each reply: one that asks in the same millisecond as the last turn
+        # began is answered without a turn of its own. The loop's clock ticks in milliseconds.
+        if self._turn.loop_time == self._time() and not connection.out:
+            reply = answer_single(self._replica, connection, data)
+            if reply is not None and self._transport is not None:
+                self._transport.write(reply)
+                size = len(reply)
+                statistics = self._replica.statistics
+                statistics.bytes_sent += size
+                if size != statistics.last_group_bytes:
+                    statistics.note_frames([reply], size)
+                return
         if connection.phase is _NEW:
             data = self._first + data
             if len(data) < _FIRST_BYTES:

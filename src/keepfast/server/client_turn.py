@@ -18,7 +18,7 @@ _NS_OF_MS = 1_000_000
 class ClientTurn:
     """See the module."""
 
-    __slots__ = ("_flush", "_loop", "_reads", "_replica", "_started_ns", "is_running")
+    __slots__ = ("_flush", "_loop", "_reads", "_replica", "_started_ns", "is_running", "loop_time")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, replica: Replica, flush: Callable[[], None]
@@ -27,12 +27,15 @@ class ClientTurn:
         self._replica = replica
         self._flush = flush
         self.is_running = False
+        # When the last turn began, by the loop's clock.
+        self.loop_time = -1.0
         self._started_ns = 0
         self._reads = 0
 
     def begin(self) -> None:
         """The first client of a turn has sent something."""
         self.is_running = True
+        self.loop_time = self._loop.time()
         self._started_ns = started = time.monotonic_ns()
         replica = self._replica
         self._reads = replica.statistics.reads

@@ -181,7 +181,7 @@ class Server:
         gc.collect()
         gc.freeze()
         self.replica = Replica(tree, options.replica, *_times(), make_nonce=_nonce)
-        self._turn = ClientTurn(loop, self.replica, self.flush)
+        self.turn = ClientTurn(loop, self.replica, self.flush)
         self.syncer = LogSyncer(store, loop, self._on_durable, self.disk_failed, self.statistics)
         self.snapshots = SnapshotTaker(self, random.Random())
         try:
@@ -308,8 +308,8 @@ class Server:
             loop = asyncio.get_running_loop()
             loop.call_later(self._delay_seconds, self.receive, connection, data, True)
             return
-        if not self._turn.is_running:
-            self._turn.begin()
+        if not self.turn.is_running:
+            self.turn.begin()
         self.replica.receive(connection, data)
         if connection.queue and self._must_wait(connection):
             protocol = self._connections.get(connection)

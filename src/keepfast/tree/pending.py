@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from keepfast.tree.tree import Tree
 
 
+# Of a stat: czxid, ctime, cversion to ephemeralOwner and pzxid, which a change of the data leaves
+# as they are; and the version.
+PlainStat = tuple[bytes, bytes, bytes, bytes, int]
+
+
 class PendingNode(msgspec.Struct, gc=False, eq=False):
     """A znode as the prepared txns leave it. Never changed: each txn makes a new one.
 
@@ -34,6 +39,9 @@ class PendingNode(msgspec.Struct, gc=False, eq=False):
     child_count: int
     # What it adds to Apache's digest; -1 if that was not computed yet.
     crc: int = -1
+    # Of a znode whose data anybody may change, if that was seen: its stat, in pieces
+    # (plain_sets.py).
+    plain: PlainStat | None = None
 
 
 # One change of one znode by one prepared txn: zxid, path, the znode behind it, and the pending one
@@ -48,7 +56,8 @@ class PendingChanges:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        # Path -> znode as the last of the changes leaves it. PlainSets writes here, too.
+        # Path -> znode as the last of the changes leaves it. PlainSets writes here, too, and leaves
+        # some that the tree has already: whatever changes them is put here first.
         self.nodes: dict[str, PendingNode] = {}
         self._steps: deque[_Step] = deque()
         # Session id -> paths of its ephemerals that prepared txns create.

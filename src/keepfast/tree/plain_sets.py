@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from keepfast.tree.digest import DIGEST_VERSION, MASK, node_crc
-from keepfast.tree.node import STAT_SIZE, TAIL_SIZE
 from keepfast.tree.paths import RESERVED_PREFIX
-from keepfast.tree.pending import PendingChanges, PendingNode
+from keepfast.tree.pending import PendingChanges, PendingNode, PlainStat
 from keepfast.tree.permissions import is_allowed
 from keepfast.wire import OpCode, Perms, Zxid
 
@@ -37,6 +36,9 @@ if TYPE_CHECKING:
 _SET_DATA: Final = OpCode.SET_DATA.value
 _WRITE: Final = Perms.WRITE
 _ANY_VERSION: Final = -1
+# How many znodes stay pending that the tree has, and of how much data each.
+_MOST_KEPT: Final = 4096
+_MOST_KEPT_BYTES: Final = 1024
 # Behind it versions wrap.
 _LAST_VERSION: Final = (1 << 31) - 2
 
@@ -97,53 +99,76 @@ class PlainSets:
         # differs from the body of its txn in that version alone.
         if not raw.isascii() or data_at + 8 + _int_at(request, data_at)[0] != end:
             return None
-        path, tree, session_id = raw.decode(), self._tree, caller.session_id
-        if session_id not in tree.sessions or session_id in self._sessions or caller.is_moved:
+        path, session_id = raw.decode(), caller.session_id
+        if session_id not in self._tree.sessions or session_id in self._sessions or caller.is_moved:
             return None
         found = self._changed.get(path)
-        if found is None:
-            node = tree.find(path)
-            # Below /zookeeper, digests and quotas have rules of their own.
-            if node is None or path.startswith(RESERVED_PREFIX):
+        plain = None if found is None else found.plain
+        if found is None or plain is None:
+            looked = self._look_at(path, found)
+            if looked is None:
                 return None
-            acls, children, packed = tree.acls, node.children, node.packed
-            size = len(packed) - TAIL_SIZE
-            key = _key_at(packed, size)[0] if size else node.acl
-            if not acls.world_perms[key] & _WRITE:
-                return None
-            before, acl = packed[-STAT_SIZE:], acls.lists[key]
-            gone = node_crc(path, packed[:size], before)
-            count = len(children) if children else 0
-        else:
-            before, acl, gone, count = found.stat, found.acl, found.crc, found.child_count
-            if not before or gone <= 0 or not is_allowed(acl, _WRITE, ()):
-                return None
-        current = _int_at(before, _VERSION_AT)[0]
+            found, plain = looked
+        czxid, ctime, rest, pzxid, version = plain
         expected = _int_at(request, end - 4)[0]
-        if (expected not in (_ANY_VERSION, current)) or not 0 <= current <= _LAST_VERSION:
+        if (expected not in (_ANY_VERSION, version)) or version > _LAST_VERSION:
             return None
+        version += 1
         data = request[data_at + 4 : end - 4]
-        stat, crc = _changed(raw, data, before, zxid, time_ms, current + 1)
-        new = PendingNode(data, acl, stat, count, crc)
-        pending = self._pending
-        self._changed[path] = new
-        pending.digest = digest = (pending.digest + crc - gone) & MASK
+        mzxid, changed = _pack_zxid(zxid), _pack_mtime_version(time_ms, version)
+        crc = crc32(b"".join((raw, data, czxid, mzxid, pzxid, ctime, changed, rest)))
+        stat = b"".join((czxid, mzxid, ctime, changed, rest, pzxid))
+        plain = (czxid, ctime, rest, pzxid, version)
+        self._changed[path] = new = PendingNode(
+            data, found.acl, stat, found.child_count, crc, plain
+        )
+        pending, delta = self._pending, crc - found.crc
+        pending.digest = digest = (pending.digest + delta) & MASK
         entry = b"".join(
             (
                 _pack_header(session_id, cxid, zxid, time_ms, _SET_DATA),
                 request[offset : end - 4],
-                _pack_end(current + 1, DIGEST_VERSION, digest),
+                _pack_end(version, DIGEST_VERSION, digest),
             )
         )
-        return entry, path, new, before, crc - gone, digest
+        return entry, path, new, found.stat, delta, digest
+
+    def _look_at(
+        self, path: str, found: PendingNode | None
+    ) -> tuple[PendingNode, PlainStat] | None:
+        """The znode as it is pending or in the tree, if its data is changed the quick way."""
+        if found is None:
+            tree = self._tree
+            node = tree.find(path)
+            # Below /zookeeper, digests and quotas have rules of their own.
+            if node is None or path.startswith(RESERVED_PREFIX):
+                return None
+            children, data, stat = node.children, node.data, node.stat
+            count = len(children) if children else 0
+            crc = node_crc(path, data, stat)
+            found = PendingNode(data, tree.acls.lists[node.acl], stat, count, crc)
+        stat = found.stat
+        if not stat or found.crc <= 0 or not is_allowed(found.acl, _WRITE, ()):
+            return None
+        version = _int_at(stat, _VERSION_AT)[0]
+        if version < 0:
+            return None
+        czxid, _, ctime, _, rest, pzxid = _stat_pieces(stat)
+        return found, (czxid, ctime, rest, pzxid, version)
 
     def installed(self, path: str, new: PendingNode) -> None:
-        """Note that the tree holds the change now (`Tree.take_data`)."""
-        changed = self._changed
-        if changed.get(path) is new:
-            del changed[path]
-        if self._pending.has_ephemerals:
-            self._pending.disown(path, new)
+        """Note that the tree holds the change now (`Tree.take_data`).
+
+        Some stay: a znode that was changed is likely to be changed again.
+        """
+        changed, pending = self._changed, self._pending
+        has_ephemerals = pending.has_ephemerals
+        is_kept = not has_ephemerals and len(changed) <= _MOST_KEPT
+        if not is_kept or len(new.data or b"") > _MOST_KEPT_BYTES:
+            if changed.get(path) is new:
+                del changed[path]
+            if has_ephemerals:
+                pending.disown(path, new)
 
 
 def apply_plain_set(tree: Tree, entry: bytes) -> tuple[Zxid, int, int, str, Node] | None:
