@@ -132,6 +132,7 @@ class Node:
 
     def flush(self) -> None:
         member, world = self.member, self.world
+        member.propose_new()
         records = member.take_appends()
         for record in records:
             self.store.append(*record)

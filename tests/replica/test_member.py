@@ -45,7 +45,7 @@ class NodeClient(Client):
         self.settle()
 
     def settle(self) -> None:
-        self.node.run(lambda node: node.member.after_clients())
+        self.node.run(lambda node: node.member.propose_new())
         self.node.world.drain()
 
     def ask(self, xid: int, op: int, request: object) -> list[tuple[int, int]]:
@@ -161,7 +161,7 @@ def test_leader_hands_over_under_load__when_the_successor_has_everything() -> No
     client.take()
     client.send(1, OpCode.CREATE, create("/a"))
     # Proposed, and acknowledged by nobody: the successor could not win against us.
-    old.run(lambda node: node.member.after_clients())
+    old.run(lambda node: node.member.propose_new())
     chosen: list[object] = []
     old.run(lambda node: chosen.append(node.member.hand_over()))
     assert old.member.role is Role.LEADING

@@ -116,7 +116,7 @@ def test_change_in_the_log_of_a_leader__needs_the_server_that_is_to_vote() -> No
     follower = next(node for node in voters if node not in (leader, absent))
     # Both hear of the change, one of them dies with it, and nobody is told that it is agreed on.
     client.send(11, OpCode.RECONFIG, ReconfigRequest(text, None, None, -1))
-    leader.run(lambda node: node.member.after_clients())
+    leader.run(lambda node: node.member.propose_new())
     leader.store.sync()
     leader.stop()
     absent.stop()

@@ -58,7 +58,6 @@ class LearnerDesk:
                     member.hand_over_if_due()
         if member.leader is leader:
             leader.advance()
-            member.propose_new()
 
     def release(self, zxid: Zxid) -> None:
         """Answer the syncs whose txns are committed."""

@@ -17,7 +17,7 @@ does not vote.  It asks who leads, learns without a voice until it is sent a tre
 and only then takes part again (R8, R10).
 
 The driver calls `tell_time`, then one input, then takes `effects`, `dirty_links` and what the
-replica asks for.
+replica asks for; what clients wrote it sends out by `propose_new`, at once or gathered.
 """
 
 from __future__ import annotations
@@ -195,7 +195,6 @@ class Member:
             if self.leader is not None:
                 self.replica.tick()
                 self._leave_if_unfit(self.leader)
-                self.propose_new()
         elif self.role is Role.SETTLING:
             self._settle()
         elif self.following is not None:
@@ -214,9 +213,14 @@ class Member:
         self.hand_over_if_due()
         return found[0]
 
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether it leaves as soon as a successor has all that was made here."""
+        return self.now_ms <= self._hands_over_until_ms
+
     def hand_over_if_due(self) -> None:
         """Leave if that was asked for and the successor has everything; for each of its acks."""
-        leader = self.leader if self.now_ms <= self._hands_over_until_ms else None
+        leader = self.leader if self.is_handing_over else None
         found = None if leader is None else leader.successor()
         # What was made and not sent yet is in our log alone.
         if found is not None and found[1] and self._broadcast == len(self.replica.appends):
@@ -294,7 +298,6 @@ class Member:
         self._durable = zxid
         if self.leader is not None:
             self.leader.on_durable(zxid)
-            self.propose_new()
         elif self.following is not None:
             self.following.on_durable(zxid)
         elif self.role is Role.SETTLING:
@@ -321,7 +324,6 @@ class Member:
                 self._has_epochs = True
         if self.leader is not None and isinstance(order, StoreEpochs):
             self.leader.on_epochs_stored(order)
-            self.propose_new()
         elif self.following is not None:
             if not isinstance(order, StoreMembership):
                 self._guarded(lambda following: following.on_order_done(order, tree))
@@ -341,15 +343,10 @@ class Member:
         if self.role is Role.SETTLING:
             self._settle()
 
-    def after_clients(self) -> None:
-        """Clients were served: what they wrote goes out. Call it after each turn of theirs."""
-        self.propose_new()
-
     def take_appends(self) -> list[Append]:
         """The records to store, in order."""
-        records, self.replica.appends = self.replica.appends, []
         self._broadcast = 0
-        return records
+        return self.replica.take_appends()
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -495,7 +492,10 @@ class Member:
     # -- leading ---------------------------------------------------------------------------------
 
     def propose_new(self) -> None:
-        """Send the records that were made since the last call to all who follow."""
+        """Send the records that were made since the last call to all who follow.
+
+        Call it before `take_appends`.
+        """
         appends = self.replica.appends
         if not appends:
             return

@@ -182,6 +182,11 @@ class Replica:
         """Writes that are under way."""
         return 0 if self.proposer is None else len(self.proposer.proposals)
 
+    def take_appends(self) -> list[Append]:
+        """The records to store, in order."""
+        records, self.appends = self.appends, []
+        return records
+
     def connect(self, address: str, port: int, subject: str | None = None) -> Connection:
         """A new connection from an address, maybe with the subject of a certificate."""
         self._number += 1

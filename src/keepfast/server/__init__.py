@@ -13,7 +13,8 @@ from keepfast.server.logs import LogFormat, configure_logs
 from keepfast.server.member_driver import EnsembleOptions
 from keepfast.server.security_options import check_files
 from keepfast.server.serve import options_of, run_server
-from keepfast.server.server import NotWholeError, Server, ServerOptions
+from keepfast.server.server import NotWholeError, Server
+from keepfast.server.server_options import ServerOptions
 
 if TYPE_CHECKING:
     from keepfast.server.local_ensemble import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from keepfast.quorum import Address, ElectionOptions, QuorumOptions
 from keepfast.server.config import ServerConfig
 from keepfast.server.election_links import LinkOptions
@@ -49,4 +51,19 @@ def ensemble_options(config: ServerConfig) -> EnsembleOptions:
             is_multi_address=ensemble.multi_address_enabled,
             is_keep_alive=ensemble.tcp_keep_alive,
         ),
+        config_file=_file_of_members(config),
     )
+
+
+def _file_of_members(config: ServerConfig) -> str | None:
+    """The file that a change of the members is to show in; None if they do not come from one."""
+    if config.file is None or not config.features.reconfig_enabled:
+        return None
+    dynamic = config.ensemble.dynamic_config_file
+    keys = ["dynamicConfigFile"] if dynamic else [k for k, _ in config.ensemble.membership.lines()]
+    # What was given otherwise would contradict the file at the next start.
+    if not all(
+        config.origins.get(key, f"{config.file}:").startswith(f"{config.file}:") for key in keys
+    ):
+        return None
+    return os.path.abspath(config.file)

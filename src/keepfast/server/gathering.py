@@ -1,4 +1,4 @@
-"""How long a group of records waits for more of them before it is synced.
+"""How long a group of records waits for more of them before it is proposed and synced.
 
 Clients that wait for a write before they send the next fall into two halves on their own: one half
 is being synced while the other half sends, and the disk is called twice for what it could do at
@@ -30,7 +30,8 @@ _MOST_SECONDS: Final = 0.01
 _MOST_SKIPPED: Final = 256
 
 # Records, and the sessions that they are of.
-Group = tuple[int, set[bytes]]
+Group = tuple[int, frozenset[bytes]]
+NO_GROUP: Final[Group] = (0, frozenset())
 
 
 class Gathering:
@@ -69,8 +70,8 @@ class Gathering:
         self._deadline = min(now + self._share, self._latest)
 
     def take(self) -> Group:
-        """A sync begins, of all that waits."""
-        group = (self._records, self._sessions)
+        """All that waits goes out."""
+        group = (self._records, frozenset(self._sessions))
         self._records, self._sessions = 0, set()
         return group
 

@@ -12,9 +12,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from keepfast.server.last_turns import LAST_TURNS, close_listener
 
 if TYPE_CHECKING:
     import h11
@@ -23,6 +26,8 @@ _MAX_CONNECTIONS: Final = 256
 _MAX_HEADER_BYTES: Final = 32 << 10
 _MAX_BODY_BYTES: Final = 64 << 10
 _READ_BYTES: Final = 64 << 10
+# How long who is refused may go on sending. Low: it may not see why; high: it holds a connection.
+_HEARING_SECONDS: Final = 2.0
 
 TEXT: Final = "text/plain; charset=utf-8"
 
@@ -68,6 +73,7 @@ class HttpServer:
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
         self.host = ""
         self.port = 0
 
@@ -86,21 +92,31 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Close the port and every connection."""
+        self._is_stopped = True
         if self._server is None:
             return
-        self._server.close()
+        await close_listener(self._server)
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        for _ in range(LAST_TURNS):
+            # What was aborted closes its socket in the next turn.
+            await asyncio.sleep(0)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= _MAX_CONNECTIONS:
-            writer.close()
+        if self._is_stopped or len(self._tasks) >= _MAX_CONNECTIONS:
+            writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._ended, writer))
+
+    def _ended(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            # Perhaps before it ever ran; and nobody waits until its client has read everything.
+            writer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Loaded by the first request: a server that nobody asks starts sooner.
@@ -117,7 +133,8 @@ class HttpServer:
                     break
                 connection.start_next_cycle()
         except (h11.RemoteProtocolError, _TooLargeError) as error:
-            await self._refuse(connection, writer, error)
+            self._refuse(connection, writer, error)
+            await _hear_out(reader, writer)
         except (OSError, TimeoutError):
             # The client is gone, or says nothing more: there is nobody to tell.
             pass
@@ -189,7 +206,7 @@ class HttpServer:
         async with asyncio.timeout(self._idle_seconds):
             await writer.drain()
 
-    async def _refuse(
+    def _refuse(
         self, connection: h11.Connection, writer: asyncio.StreamWriter, error: Exception
     ) -> None:
         """Tell what was wrong with a request, if nothing else was told yet."""
@@ -211,6 +228,22 @@ class HttpServer:
         response = h11.Response(status_code=status, headers=headers, reason=status.phrase)
         for event in (response, h11.Data(data=text), h11.EndOfMessage()):
             writer.write(connection.send(event) or b"")
+
+
+async def _hear_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read for a while what a client still sends that was refused in the middle of it.
+
+    Who closes on bytes that it has not read resets the connection, and the client loses the answer.
+    """
+    try:
+        if writer.can_write_eof():
+            writer.write_eof()
+        async with asyncio.timeout(_HEARING_SECONDS):
+            while await reader.read(_READ_BYTES):
+                pass
+    except (OSError, TimeoutError):
+        # It is gone, or would send for ever.
+        pass
 
 
 def _request(head: h11.Request, body: bytes, address: str) -> HttpRequest:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from keepfast.server.certificate_keeper import CertificateKeeper
 from keepfast.server.client_port import ClientProtocol
+from keepfast.server.last_turns import LAST_TURNS, close_listener
 from keepfast.server.tls_port import TlsOptions, TlsPort
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Listeners:
             await self._open_plain()
             await self._open_tls()
         except OSError:
-            self.close()
+            await self.close()
             raise
 
     async def _open_plain(self) -> None:
@@ -70,11 +71,18 @@ class Listeners:
         if options.is_reloading:
             self._watching = asyncio.get_running_loop().create_task(keeper.watch())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Take no more clients."""
         if self._watching is not None:
             self._watching.cancel()
-        if self._plain is not None:
-            self._plain.close()
         for port in self._ports:
             port.close()
+        if self._plain is not None:
+            await close_listener(self._plain)
+
+    async def wait_closed(self) -> None:
+        """Cut off who is still there, and who was let in just before the ports closed."""
+        for _ in range(LAST_TURNS):
+            # What is aborted closes its socket in the next turn.
+            await asyncio.sleep(0)
+            self._server.drop_connections()

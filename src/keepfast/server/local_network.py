@@ -18,14 +18,14 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from keepfast.server.last_turns import LAST_TURNS, close_listener
 from keepfast.server.local_ports import LOCAL_HOST
 
 T = TypeVar("T")
 
 _CHUNK_BYTES = 1 << 16
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 60.0
 _REFUSAL_SECONDS = 0.1
-_LAST_TURNS = 5
 
 
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -151,16 +151,15 @@ class Network:
                     writer.transport.abort()
 
     async def _end(self) -> None:
-        for listener in self._listeners:
-            listener.close()
+        await asyncio.gather(*map(close_listener, self._listeners))
         for wire in self._wires.values():
             wire.become(_State.OPEN)
-        # What is aborted closes its socket in a later turn of the loop, some of it begins to be
-        # aborted by the end of its task, and who dialled just now gets a task in the next turn.
-        for _ in range(_LAST_TURNS):
+        # What is aborted closes its socket in a later turn of the loop, and some of it begins to be
+        # aborted by the end of its task.
+        for _ in range(LAST_TURNS):
             for writer in list(self._connections):
                 writer.transport.abort()
-            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,8 +3,8 @@
 A group is everything that was appended since the last sync. On a disk that answers in a fraction
 of a millisecond the event loop calls it itself, at the end of the turn in which the records came:
 handing the group to a thread and being woken again would cost more than the disk. On a slower
-disk a thread does it, and the loop goes on serving reads while the next group gathers. When a group
-is complete is decided in gathering.py.
+disk a thread does it, and the loop goes on serving reads while the next group gathers
+(write_groups.py).
 
 The store is not for two threads at once. So whatever runs on the thread, a sync or another action
 on the store, runs alone: meanwhile nothing is synced on the loop.
@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from keepfast.replica import Append
-from keepfast.server.gathering import Gathering, Group
+from keepfast.server.gathering import NO_GROUP, Group
 from keepfast.server.statistics import ServerStatistics
 from keepfast.storage import Store
 from keepfast.wire import DiskFull, StorageError, Zxid
@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 # Above this, a sync holds up the loop for longer than the way to the thread and back takes.
 _INLINE_LIMIT_SECONDS = 0.0006
-_SESSION_SIZE = 8
 _SMOOTHING = 0.1
 _RETRY_SECONDS = 0.2
 
@@ -43,6 +42,7 @@ class LogSyncer:
         loop: asyncio.AbstractEventLoop,
         on_durable: Callable[[Zxid], None],
         on_failure: Callable[[StorageError], None],
+        on_group: Callable[[Group, float], None],
         statistics: ServerStatistics | None = None,
     ) -> None:
         self.store = store
@@ -52,25 +52,24 @@ class LogSyncer:
         # Records, since the start: appended, and of these made durable.
         self._taken_count = 0
         self._synced_count = 0
-        self._group: Group = (0, set())  # what the sync makes durable
+        # What waits, and what the sync makes durable.
+        self._waiting: Group = NO_GROUP
+        self._group: Group = NO_GROUP
         self._loop = loop
         self._on_durable = on_durable
         self._on_failure = on_failure
+        self._on_group = on_group
         self._thread = ThreadPoolExecutor(1, "keepfast-disk")
         self._actions: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._is_scheduled = False
-        self._gathering = Gathering()
-        self._timer: asyncio.TimerHandle | None = None
         self._is_busy = False  # the thread is in the store
         self._is_closed = False
 
-    def append(self, records: list[Append]) -> None:
-        """Store records; `on_durable` follows."""
+    def append(self, records: list[Append], group: Group = NO_GROUP) -> None:
+        """Store records, which were gathered as a group or not; `on_durable` follows."""
         self.store.append_all(records)
         self._taken_count += len(records)
-        # An entry begins with the id of the session that it is made for.
-        sessions = [record[1][:_SESSION_SIZE] for record in records]
-        self._gathering.add(sessions, self._loop.time())
+        self._waiting = (self._waiting[0] + group[0], self._waiting[1] | group[1])
         self._schedule()
 
     async def run(self, action: Callable[[], T]) -> T:
@@ -92,26 +91,12 @@ class LogSyncer:
         if self._actions:
             action, future = self._actions.popleft()
             self._on_thread(lambda: self._act(action, future))
-        elif self.store.durable != self.store.head and not self._must_gather():
-            self._group = self._gathering.take()
+        elif self.store.durable != self.store.head:
+            self._group, self._waiting = self._waiting, NO_GROUP
             if self.sync_seconds < _INLINE_LIMIT_SECONDS:
                 self._synced(self._sync())
             else:
                 self._on_thread(self._sync_for_loop)
-
-    def _must_gather(self) -> bool:
-        """Whether the group waits for more; each record that comes asks again."""
-        left = self._gathering.seconds_left(self._loop.time())
-        if self._timer is not None and not left:
-            self._timer.cancel()
-            self._timer = None
-        elif self._timer is None and left:
-            self._timer = self._loop.call_later(left, self._deadline_passed)
-        return left > 0
-
-    def _deadline_passed(self) -> None:
-        self._timer = None
-        self._start()
 
     def _on_thread(self, work: Callable[[], Callable[[], None]]) -> None:
         """Run `work` on the thread, then what it gives on the loop."""
@@ -159,7 +144,7 @@ class LogSyncer:
         elif isinstance(result, StorageError):
             self._on_failure(result)
         else:
-            self._gathering.synced(self._group, self._loop.time(), self.sync_seconds)
+            self._on_group(self._group, self.sync_seconds)
             self._on_durable(result)
 
     def _retry(self) -> None:

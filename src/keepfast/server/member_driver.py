@@ -23,10 +23,13 @@ from keepfast.quorum import (
     PrepareTree,
     QuorumOptions,
     RecordStream,
+    StoreMembership,
     TreeStream,
     UseMembership,
+    parse_membership,
 )
 from keepfast.replica import Append, Member, Role, StoreFacts
+from keepfast.server.dynamic_files import DynamicFileKeeper, DynamicFiles
 from keepfast.server.election_links import ElectionLinks, LinkOptions, LinkSecurity
 from keepfast.server.peer_link import PeerLink
 from keepfast.server.peer_stream import PeerListener, PeerStream, connect
@@ -70,6 +73,8 @@ class EnsembleOptions:
     election_addresses: tuple[Address, ...]
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
     links: LinkOptions = field(default_factory=LinkOptions)
+    # The file beside which the membership is written when it changes; None: it is not.
+    config_file: str | None = None
 
 
 class MemberDriver:
@@ -120,6 +125,11 @@ class MemberDriver:
             security=self._security,
         )
         self._listener = PeerListener(self._welcome, server.log, tls=self._security.tls)
+        self._files: DynamicFileKeeper | None = None
+        if options.config_file is not None:
+            me = ServerId(options.server_id)
+            files = DynamicFiles(options.config_file, me, options.membership.version)
+            self._files = DynamicFileKeeper(files, me, options.membership, server.log)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -135,6 +145,8 @@ class MemberDriver:
         tls = self._security.tls
         if tls is not None and tls.is_reloading:
             self._spawn(tls.watch())
+        if self._files is not None:
+            self._files.start(self.member.quorums.current)
         self._run(self.member.start)
         self._tick()
 
@@ -150,6 +162,8 @@ class MemberDriver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._files is not None:
+            await self._files.stop()
 
     @property
     def mode(self) -> str:
@@ -288,10 +302,16 @@ class MemberDriver:
 
     # -- effects ---------------------------------------------------------------------------------
 
-    def flush(self) -> list[Append]:
-        """Do what the member asks for; gives the records to store."""
+    @property
+    def gathers(self) -> bool:
+        """Whether what clients wrote may wait for more of it before it is proposed."""
+        return self.member.leader is not None and not self.member.is_handing_over
+
+    def flush(self, is_held: bool = False) -> list[Append]:
+        """Do what the member asks for; gives the records to store, none if they are held."""
         member = self.member
-        member.after_clients()
+        if not is_held:
+            member.propose_new()
         if member.effects:
             effects = member.effects.copy()
             member.effects.clear()
@@ -302,7 +322,10 @@ class MemberDriver:
             # still before the disk is called, whose turn is asked for later.
             self._is_sending = True
             asyncio.get_running_loop().call_soon(self._send_all)
-        return member.take_appends() if member.replica.appends else []
+        records = member.take_appends() if member.replica.appends and not is_held else []
+        if self._files is not None:
+            self._files.note_proposals(record.entry for record in records)
+        return records
 
     def _send_all(self) -> None:
         self._is_sending = False
@@ -327,6 +350,8 @@ class MemberDriver:
                 peer.close()
         elif isinstance(effect, UseMembership):
             self._tell_members()
+            if self._files is not None:
+                self._files.follow(effect.quorums)
         elif isinstance(effect, PrepareTree):
             self._prepare_tree(effect.up_to)
         elif isinstance(effect, DiskOrder):
@@ -347,7 +372,13 @@ class MemberDriver:
         except StorageError as error:
             self._server.disk_failed(error)
         else:
+            if isinstance(order, StoreMembership) and self._files is not None:
+                self._files.use(parse_membership(order.text))
             self._run(lambda: self.member.disk_done(order, tree))
+
+    def flush_all(self) -> None:
+        """What was held is due."""
+        self._run(self._server.flush)
 
     def on_durable(self, zxid: Zxid) -> None:
         """Records up to `zxid` are on disk."""

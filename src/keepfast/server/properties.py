@@ -18,7 +18,7 @@ A key that stands twice is given twice: the caller knows which one counts, and m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from keepfast.wire import KeepfastError
@@ -65,7 +65,7 @@ def parse_properties(text: str | bytes) -> list[Property]:
     if isinstance(text, bytes):
         text = text.decode("iso-8859-1")
     found = []
-    for logical, line in _logical_lines(text):
+    for logical, line, _ in _logical_lines(text):
         key = _KEY.match(logical)
         key_end = 0 if key is None else key.end()
         separator = _SEPARATOR.match(logical, key_end)
@@ -86,8 +86,22 @@ def format_property(key: str, value: str) -> str:
     return f"{_escape(key, blanks_everywhere=True)}={_escape(value, blanks_everywhere=False)}"
 
 
-def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
-    """Comments and empty lines taken out, continued lines joined; each with its first line."""
+def without_properties(text: str, is_dropped: Callable[[str], bool]) -> str:
+    """The same text without the properties whose keys are to go; all else stays as it is.
+
+    Raises MalformedProperties.
+    """
+    spans = [(first, last) for _, first, last in _logical_lines(text)]
+    gone: set[int] = set()
+    for (key, _, _), (first, last) in zip(parse_properties(text), spans, strict=True):
+        if is_dropped(key):
+            gone.update(range(first, last + 1))
+    natural = [match[0] for match in _NATURAL_LINE.finditer(text) if match[0]]
+    return "".join(line for number, line in enumerate(natural, start=1) if number not in gone)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[str, int, int]]:
+    """Comments and empty lines taken out, continued lines joined; each with first and last line."""
     logical = ""
     start = 0
     natural = [match.groups() for match in _NATURAL_LINE.finditer(text) if match[0]]
@@ -101,16 +115,16 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
             start = line
         backslashes = _TRAILING_BACKSLASHES.search(rest)
         if backslashes is None or len(backslashes[0]) % 2 == 0:
-            yield logical + rest, start
+            yield logical + rest, start, line
             logical = ""
             continue
         logical += rest[:-1]
         # A lone backslash at the very end of the text is an empty key to Java, unless the
         # text ends with two characters.
         if not logical and line == len(natural) and end != "\r\n":
-            yield "", start
+            yield "", start, line
     if logical:
-        yield logical, start
+        yield logical, start, len(natural)
 
 
 def _unescape(text: str, line: int) -> str:

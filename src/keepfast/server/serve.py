@@ -19,7 +19,8 @@ from keepfast.server.security_options import (
     peer_security,
     tls_options,
 )
-from keepfast.server.server import NotWholeError, Server, ServerOptions
+from keepfast.server.server import NotWholeError, Server
+from keepfast.server.server_options import ServerOptions
 from keepfast.server.throttle_options import throttle_options
 from keepfast.storage import Compression, StoreOptions
 from keepfast.tree import PrepareOptions

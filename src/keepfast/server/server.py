@@ -13,25 +13,23 @@ import random
 import secrets
 import socket
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from keepfast.replica import Connection, Phase, Replica, ReplicaOptions, go_on
-from keepfast.server.admin_options import AdminOptions
+from keepfast.replica import Connection, Phase, Replica, go_on
 from keepfast.server.audit_log import AuditLog
 from keepfast.server.client_port import ClientProtocol
 from keepfast.server.client_turn import ClientTurn
-from keepfast.server.election_links import LinkSecurity
 from keepfast.server.ensemble_report import reason_of
 from keepfast.server.java_text import java_hex
 from keepfast.server.listeners import Listeners
 from keepfast.server.log_syncer import LogSyncer
 from keepfast.server.logs import EventLog
-from keepfast.server.member_driver import EnsembleOptions, MemberDriver
+from keepfast.server.member_driver import MemberDriver
+from keepfast.server.server_options import ServerOptions
 from keepfast.server.snapshots import SnapshotTaker
 from keepfast.server.statistics import ServerStatistics
-from keepfast.server.tls_port import TlsOptions
 from keepfast.server.words import answer
+from keepfast.server.write_groups import WriteGroups
 from keepfast.storage import (
     Disk,
     ReadFile,
@@ -40,7 +38,6 @@ from keepfast.storage import (
     SnapshotEntry,
     Standing,
     Store,
-    StoreOptions,
     data_directory,
 )
 from keepfast.tree import Tree
@@ -51,45 +48,6 @@ if TYPE_CHECKING:
 
 # Apache's mask of what is traced. It is kept and shown; nothing is traced here.
 _TRACE_MASK = 306
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """Where a server listens, where its data lies, and how it behaves."""
-
-    data_dir: str
-    log_dir: str | None = None
-    host: str = "127.0.0.1"
-    # The plain client port; None: there is none.
-    port: int | None = 2181
-    # TLS for clients; None: there is none.
-    tls: TlsOptions | None = None
-    # Connections that may wait to be accepted; -1: as many as `listeners.py` finds right.
-    backlog: int = -1
-    # Whether the system probes silent connections of clients. Off: one that a firewall has dropped
-    # is noticed when its session expires.
-    is_keep_alive: bool = False
-    # Connections from one address, and in all; 0: no limit. Low: a busy host is shut out.
-    max_connections_per_address: int = 60
-    max_connections: int = 0
-    # Records between two snapshots. Low: the disk writes snapshots all the time. High: a start
-    # replays more records.
-    snapshot_every: int = 100_000
-    # Snapshots that a purge keeps; 0: nothing is ever purged.
-    retain_snapshots: int = 0
-    # Four-letter words that are answered; "*" for all.
-    word_whitelist: frozenset[str] = frozenset(("srvr",))
-    # An fsync that takes longer is counted and logged. Low: healthy ones are. High: a disk in
-    # trouble goes unnoticed.
-    slow_fsync_ms: int = 1000
-    # The HTTP admin server; None: there is none.
-    admin: AdminOptions | None = None
-    # Its place among its peers; None: it is alone.
-    ensemble: EnsembleOptions | None = None
-    # What guards the connections to its peers.
-    security: LinkSecurity | None = None
-    replica: ReplicaOptions = field(default_factory=ReplicaOptions)
-    store: StoreOptions = field(default_factory=StoreOptions)
 
 
 class NotWholeError(Exception):
@@ -182,7 +140,10 @@ class Server:
         gc.freeze()
         self.replica = Replica(tree, options.replica, *_times(), make_nonce=_nonce)
         self.turn = ClientTurn(loop, self.replica, self.flush)
-        self.syncer = LogSyncer(store, loop, self._on_durable, self.disk_failed, self.statistics)
+        self._groups = groups = WriteGroups(loop, self.replica, self._group_due)
+        self.syncer = LogSyncer(
+            store, loop, self._on_durable, self.disk_failed, groups.synced, self.statistics
+        )
         self.snapshots = SnapshotTaker(self, random.Random())
         try:
             await self._listeners.open()
@@ -190,7 +151,7 @@ class Server:
                 self.member = MemberDriver(self, options.ensemble, recovery, options.security)
                 await self.member.start()
         except OSError:
-            self._listeners.close()
+            await self._listeners.close()
             self.syncer.close()
             raise
         self.port = self._listeners.port or 0
@@ -228,7 +189,7 @@ class Server:
         self._is_up = False
         if self._audit is not None:
             self._audit.server_stops()
-        self._listeners.close()
+        await self._listeners.close()
         if self.member is not None:
             await self.member.stop()
         self._ticker.cancel()
@@ -241,6 +202,7 @@ class Server:
                 protocol.abort()
         if self.admin is not None:
             await self.admin.stop()
+        await self._listeners.wait_closed()
         self.syncer.close()
         self.log.info("stopped", zxid=format_zxid(self.replica.tree.last_zxid))
 
@@ -373,7 +335,7 @@ class Server:
         """End as a killed process does: nothing more is written, and everybody is cut off."""
         self._is_up = False
         self.syncer.abandon()
-        self._listeners.close()
+        await self._listeners.close()
         if self.member is not None:
             await self.member.stop()
         self._ticker.cancel()
@@ -381,8 +343,7 @@ class Server:
         await self.snapshots.stop()
         if self.admin is not None:
             await self.admin.stop()
-        # Sockets that were aborted are closed in the next turn.
-        await asyncio.sleep(0)
+        await self._listeners.wait_closed()
 
     def pause(self) -> None:
         """Stop to read from clients."""
@@ -511,13 +472,15 @@ class Server:
 
     def flush(self) -> None:
         """Do what the replica asks for."""
-        replica = self.replica
-        if self.member is not None:
-            records = self.member.flush()
+        replica, member, groups = self.replica, self.member, self._groups
+        gathers = member is None or member.gathers
+        is_held = bool(replica.appends) and gathers and groups.is_held()
+        if member is not None:
+            records = member.flush(is_held)
         else:
-            records, replica.appends = replica.appends, []
+            records = [] if is_held else replica.take_appends()
         if records:
-            self.syncer.append(records)
+            self.syncer.append(records, groups.take())
             self.snapshots.count(len(records))
         if replica.dirty:
             statistics = replica.statistics
@@ -555,6 +518,12 @@ class Server:
             replica.audits.clear()
         if self._paused:
             self._release_paused()
+
+    def _group_due(self) -> None:
+        if self.member is not None:
+            self.member.flush_all()
+        else:
+            self.flush()
 
     def _on_durable(self, zxid: Zxid) -> None:
         replica = self.replica

@@ -140,7 +140,7 @@ class MemberProcess(Process):
     def flush(self) -> None:
         """See Process."""
         member = self.member
-        member.after_clients()
+        member.propose_new()
         while not self.is_over:
             records = member.take_appends()
             for record in records:

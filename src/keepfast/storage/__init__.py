@@ -18,6 +18,7 @@ from keepfast.storage.disk import (
     WriteFile,
     read_file,
     replace_file,
+    temporary_of,
 )
 from keepfast.storage.disk_views import BytesFile
 from keepfast.storage.epochs import Epochs
@@ -154,6 +155,7 @@ __all__ = [
     "snapshot_name",
     "snapshot_pieces",
     "survey_log",
+    "temporary_of",
     "tree_packets",
     "version_directory",
     "worst",

@@ -253,6 +253,16 @@ class LogReader:
             position += len(window)
         return False
 
+    def _first_nonzero(self, offset: int) -> int:
+        """Offset of the first byte at or behind `offset` that is not zero; the size if none is."""
+        while offset < self._size:
+            window = self._file.read_at(offset, min(_WINDOW_SIZE, self._size - offset))
+            left = len(window.lstrip(b"\0"))
+            if left or not window:
+                return offset + len(window) - left
+            offset += len(window)
+        return self._size
+
     def _last_nonzero(self, offset: int) -> int:
         """Offset of the last byte at or behind `offset` that is not zero; -1 if there is none."""
         end = self._size
@@ -272,6 +282,11 @@ class LogReader:
             # The next record may stand right behind a wrong end mark, where no pattern shows it.
             candidate = offset + _FRAME_OVERHEAD + length
             if self._is_sound(candidate):
+                return candidate
+        # Nor where the record that reads as zeros took its end mark along.
+        behind_zeros = self._first_nonzero(offset) - len(_CHECKSUM_START)
+        for candidate in range(behind_zeros - 3, behind_zeros + 1):
+            if candidate > offset and self._is_sound(candidate):
                 return candidate
         position = offset
         while position <= last:

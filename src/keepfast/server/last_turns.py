@@ -1,0 +1,25 @@
+"""The end of listening, without losing those who were accepted a moment before.
+
+From a connection that the kernel has taken to its protocol are some turns of the event loop. Who
+closes what listens meanwhile never hears of that connection, and nobody closes its socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+# From the socket to its protocol, or from an abort to the end of the socket, are three at most.
+LAST_TURNS: Final = 10
+
+
+async def close_listener(listener: asyncio.Server) -> None:
+    """Take no more connections; those that were taken have reached their protocols then."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, asyncio.SelectorEventLoop):
+        # asyncio forgets the socket of a connection that it sets up when the listener is closed.
+        for line in listener.sockets:
+            loop.remove_reader(line)
+        for _ in range(LAST_TURNS):
+            await asyncio.sleep(0)
+    listener.close()
