@@ -13,6 +13,7 @@ from collections.abc import Callable
 from keepfast.replica import Replica
 
 _NS_OF_MS = 1_000_000
+_NEVER = -1.0
 
 
 class ClientTurn:
@@ -28,7 +29,7 @@ class ClientTurn:
         self._flush = flush
         self.is_running = False
         # When the last turn began, by the loop's clock.
-        self.loop_time = -1.0
+        self.loop_time = _NEVER
         self._started_ns = 0
         self._reads = 0
 
@@ -42,6 +43,10 @@ class ClientTurn:
         replica.tell_time(started // _NS_OF_MS, time.time_ns() // _NS_OF_MS)
         # Runs when all that the sockets had was read.
         self._loop.call_soon(self._end)
+
+    def forget_time(self) -> None:
+        """Whoever is heard next is not heard in this turn, however soon it is."""
+        self.loop_time = _NEVER
 
     def _end(self) -> None:
         self.is_running = False

@@ -272,6 +272,8 @@ class Server:
             return
         if not self.turn.is_running:
             self.turn.begin()
+        if is_delayed:
+            self.turn.forget_time()
         self.replica.receive(connection, data)
         if connection.queue and self._must_wait(connection):
             protocol = self._connections.get(connection)
