@@ -63,7 +63,7 @@ _FRAME_PATH_AT: Final = 16
 _LEAST_FRAME: Final = 17
 _GET_DATA_OP: Final = OpCode.GET_DATA.value
 _OPEN: Final = Phase.OPEN
-_pack_int: Final = _INT.pack
+_path_size: Final = _INT.unpack_from
 # A reply's length, xid, zxid and error, and the length of the data; behind it data and Stat.
 _pack_data_reply: Final = Struct(">iiqii").pack
 _pack_length_children: Final = Struct(">ii").pack
@@ -106,11 +106,10 @@ def plain_data_reply(replica: Replica, xid: int, payload: bytes) -> bytes | None
     request of all, and takes half the time this way.
     """
     stop = len(payload) - 1
-    raw = payload[_PATH_AT:stop]
     # The path fills the request up to a last byte of zero: no watch.
-    if payload[_HEADER_SIZE:_PATH_AT] != _pack_int(len(raw)) or payload[stop]:
+    if stop < _PATH_AT or payload[stop] or _path_size(payload, _HEADER_SIZE)[0] != stop - _PATH_AT:
         return None
-    return _plain_data(replica, xid, raw)
+    return _plain_data(replica, xid, payload[_PATH_AT:stop])
 
 
 def answer_single(replica: Replica, connection: Connection, data: bytes) -> bytes | None:

@@ -318,7 +318,9 @@ class Replica:
                 if queue:
                     queue.append(payload)
                     continue
-                reply = self._read(connection, xid, op, payload)
+                reply = plain_data_reply(self, xid, payload) if op == _GET_DATA else None
+                if reply is None:
+                    reply = self._read(connection, xid, op, payload)
                 out.append(reply)
                 if len(reply) > LARGE_REPLY and note_large(self, connection, len(reply)):
                     connection.held.extend(waiting)
@@ -342,11 +344,7 @@ class Replica:
             self.dirty.add(connection)
 
     def _read(self, connection: Connection, xid: int, op: int, payload: bytes) -> bytes:
-        """The reply to a read."""
-        if op == _GET_DATA:
-            reply = plain_data_reply(self, xid, payload)
-            if reply is not None:
-                return reply
+        """The reply to a read, also to one that `plain_data_reply` does not answer."""
         zxid = self.last_zxid
         try:
             body = READS[op](self, connection, payload)
@@ -483,7 +481,9 @@ class Replica:
                 reply = item.reply
             else:
                 xid, op = _REQUEST_HEADER.unpack_from(item)
-                reply = self._read(connection, xid, op, item)
+                reply = plain_data_reply(self, xid, item) if op == _GET_DATA else None
+                if reply is None:
+                    reply = self._read(connection, xid, op, item)
                 reads += 1
                 if len(reply) > LARGE_REPLY:
                     note_large(self, connection, len(reply))
