@@ -95,7 +95,6 @@ class MemberDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
-        self._is_sending = False
         store = server.syncer.store
         facts = StoreFacts(
             recovery.standing,
@@ -317,18 +316,15 @@ class MemberDriver:
             member.effects.clear()
             for effect in effects:
                 self._perform(effect)
-        if member.dirty_links and not self._is_sending:
-            # At the end of this turn of the loop: what many clients wrote leaves in one piece, and
-            # still before the disk is called, whose turn is asked for later.
-            self._is_sending = True
-            asyncio.get_running_loop().call_soon(self._send_all)
+        if member.dirty_links:
+            # At once: peers work while this server calls its disk and answers its own clients.
+            self._send_all()
         records = member.take_appends() if member.replica.appends and not is_held else []
         if self._files is not None:
             self._files.note_proposals(record.entry for record in records)
         return records
 
     def _send_all(self) -> None:
-        self._is_sending = False
         member = self.member
         for link in member.dirty_links:
             out, link.out = link.out, []
