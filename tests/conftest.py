@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell ignores Ctrl-C for what it starts in the background, and whatever that starts inherits
@@ -18,8 +18,12 @@ _TOLD = "told"
 
 # No deadline: a loaded machine must not turn a slow example into a failure. In CI the same
 # examples every time, so that a red run is about the change and not about luck.
-settings.register_profile("local", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None)
+settings.register_profile(
+    "local", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile(
+    "ci", parent=settings.get_profile("local"), derandomize=True, database=None
+)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 

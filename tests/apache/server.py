@@ -15,13 +15,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from keepfast.server import free_ports
+from keepfast.server import HeldPorts, free_ports
 from tests.apache import reader, words
 from tests.apache.java import java_command
 
@@ -58,6 +59,8 @@ DEFAULT_CONFIGURATION: Mapping[str, str] = {
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _PORT_ATTEMPTS = 5
 _STOP_TIMEOUT = 30
+# A busy machine starts a Java server slowly.
+_START_SECONDS = 180
 
 
 class ApacheDidNotStartError(Exception):
@@ -96,6 +99,8 @@ class ApacheServer:
         self._configuration = {**DEFAULT_CONFIGURATION, **(configuration or {})}
         self._members = members
         self._java = java
+        # A zoo.cfg that is there is used as it is, with what a server made of it.
+        self.keeps_files = False
         self._process: subprocess.Popen[bytes] | None = None
         self._output_start = 0
 
@@ -113,7 +118,7 @@ class ApacheServer:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self, *, timeout: float = 60) -> Self:
+    def start(self, *, timeout: float = _START_SECONDS) -> Self:
         """Start the process and wait until it serves; ApacheDidNotStartError if it gives up."""
         for attempt in range(_PORT_ATTEMPTS):
             self.launch()
@@ -259,6 +264,9 @@ class ApacheServer:
         self._process = None
 
     def _write_configuration(self) -> Path:
+        path = self.work_dir / "zoo.cfg"
+        if self.keeps_files and path.exists():
+            return path
         lines = [
             f"dataDir={self.data_dir.absolute()}",
             f"clientPort={self.port}",
@@ -266,7 +274,6 @@ class ApacheServer:
             *(f"{name}={value}" for name, value in self._configuration.items() if value),
             *self._members,
         ]
-        path = self.work_dir / "zoo.cfg"
         path.write_text("\n".join(lines) + "\n")
         return path
 
@@ -286,9 +293,10 @@ class ApacheEnsemble:
         properties: Mapping[str, str] | None = None,
         configuration: Mapping[str, str] | None = None,
     ) -> None:
-        client_ports, quorum_ports, election_ports = _split(
-            free_ports(3 * size), size
-        )  # all at once, so that they differ
+        held = HeldPorts(3 * size)
+        # Java binds them late, and again after every start: nobody else may get one meanwhile.
+        weakref.finalize(self, held.close)
+        client_ports, quorum_ports, election_ports = _split(held.numbers, size)
         members = [
             f"server.{id}=127.0.0.1:{quorum}:{election}"
             for id, (quorum, election) in enumerate(
@@ -314,7 +322,7 @@ class ApacheEnsemble:
         """All members, for a client."""
         return ",".join(server.hosts for server in self.servers.values())
 
-    def start(self, *, timeout: float = 60) -> Self:
+    def start(self, *, timeout: float = _START_SECONDS) -> Self:
         """Start every member that does not run; wait until one leads and all serve."""
         try:
             for server in self.servers.values():
@@ -330,7 +338,19 @@ class ApacheEnsemble:
         """The id of the member that leads, if one does."""
         return next((id for id, one in self.servers.items() if one.mode() == "leader"), None)
 
-    def settle(self, *, timeout: float = 60) -> int:
+    def wait_for_leader(self) -> int:
+        """The id of the member that leads, as soon as one says so; a slow one says nothing."""
+        found: list[int | None] = [None]
+
+        def is_found() -> bool:
+            found[0] = self.leader()
+            return found[0] is not None
+
+        words.wait_until(is_found, "a leader")
+        assert found[0] is not None
+        return found[0]
+
+    def settle(self, *, timeout: float = 120) -> int:
         """Wait until every member has applied the same last txn, and return its zxid.
 
         Opens and closes a session first: right after an election the leader counts from the

@@ -11,7 +11,7 @@ class NotReadyError(Exception):
     """A condition did not come true in time; the text says which."""
 
 
-def ask(port: int, word: str, *, timeout: float = 5) -> str:
+def ask(port: int, word: str, *, timeout: float = 60) -> str:
     """Send a four-letter word to a server of this machine and return its whole answer."""
     with socket.create_connection(("127.0.0.1", port), timeout) as connection:
         connection.sendall(word.encode())
@@ -21,7 +21,7 @@ def ask(port: int, word: str, *, timeout: float = 5) -> str:
     return b"".join(parts).decode()
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, timeout: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], what: str, *, timeout: float = 120) -> None:
     """Poll `condition` until it holds; NotReadyError, with `what`, when `timeout` has passed."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -7,12 +7,21 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from keepfast.client import Address, Client, ClientOptions, ServerStatus, Verdict, look_at, probe
+from keepfast.client import (
+    Address,
+    Client,
+    ClientOptions,
+    OperationFailed,
+    ServerStatus,
+    Verdict,
+    look_at,
+    probe,
+)
 from keepfast.server import (
     LOCAL_HOST,
     HeldPorts,
@@ -26,7 +35,10 @@ from keepfast.server import (
 from tests.apache.words import NotReadyError, wait_until
 from tests.chaos.clocks import make_clocks
 
+T = TypeVar("T")
+
 PATIENCE_SECONDS = 120.0
+_PAUSE_SECONDS = 0.05
 TICK_MS = 200
 SMALL_DISK = "48m"
 # Small, so that snapshots and new log segments come often.
@@ -38,6 +50,7 @@ SETTINGS: Mapping[str, object] = {
     "autopurge.purgeInterval": 1,
     "autopurge.snapRetainCount": 3,
     "minSessionTimeout": 2 * TICK_MS,
+    "maxSessionTimeout": 60_000,
     "maxClientCnxns": 0,
     "admin.enableServer": "false",
     "keepfast.diskReserveKb": 4096,
@@ -154,13 +167,22 @@ class RealEnsemble:
         best = max(leading, key=lambda one: one.epoch or 0, default=None)
         return None if best is None else best.server_id
 
-    def client(self, *ids: int, timeout_ms: int = 4000) -> Client:
-        """A client of these servers, or of all; not started."""
-        hosts = ",".join(str(self.address(id)) for id in ids or self.servers)
-        options = ClientOptions(
-            session_timeout_ms=timeout_ms, connect_timeout_s=1.0, operation_timeout_s=20.0
-        )
-        return Client(hosts, options)
+    def with_client(self, work: Callable[[Client], T]) -> T:
+        """What some work gives, with a client of its own at each attempt.
+
+        Work has to stand that it is done again: on a busy machine servers of so short a tick may
+        elect at any time, and then connections are lost.
+        """
+        hosts = ",".join(str(self.address(id)) for id in self.servers)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                with Client(hosts, ClientOptions(session_timeout_ms=30_000)) as client:
+                    return work(client)
+            except OperationFailed as error:
+                if not error.is_connection_failure or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
 
     # -- doing -----------------------------------------------------------------------------------
 
@@ -193,8 +215,21 @@ class RealEnsemble:
             if time.monotonic() > deadline:
                 found = "; ".join(finding.sentence for finding in verdict.findings)
                 raise NotReadyError(f"not well in {PATIENCE_SECONDS:g} s: {found}")
-            time.sleep(0.05)
+            time.sleep(_PAUSE_SECONDS)
         return verdict
+
+    def wait_equal(self) -> Verdict:
+        """Wait until all is well and every server shows the same last zxid."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            verdict = self.wait_well()
+            zxids = {one.zxid or 0 for one in verdict.servers}
+            if len(zxids) == 1:
+                return verdict
+            if time.monotonic() > deadline:
+                shown = ", ".join(f"{zxid:#x}" for zxid in sorted(zxids))
+                raise NotReadyError(f"not equal in {PATIENCE_SECONDS:g} s: {shown}")
+            time.sleep(_PAUSE_SECONDS)
 
     def wipe(self, id: int) -> None:
         """Lose the data of a server that is stopped."""

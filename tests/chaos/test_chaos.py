@@ -13,6 +13,7 @@ from tests.chaos.workloads import Deed, Register, real_time_violations
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_faults_under_load__no_violation_and_equal_trees(
     tmp_path: Path, tell: Callable[[str], None]
 ) -> None:

@@ -20,6 +20,15 @@ from keepfast.wire import CreateMode, ErrorCode, EventType
 _REFUSALS = frozenset((ErrorCode.BAD_VERSION, ErrorCode.NO_NODE, ErrorCode.NODE_EXISTS))
 
 
+def make_znode(client: Client, path: str) -> None:
+    """Have a znode there, whether or not an attempt before this one made it."""
+    try:
+        client.create(path, b"")
+    except OperationFailed as error:
+        if error.code is not ErrorCode.NODE_EXISTS:
+            raise
+
+
 class Deed(NamedTuple):
     """One operation: when it was under way, and what it was told; None: unknown."""
 
@@ -43,8 +52,8 @@ class Workload(ABC):
         self.complaints: list[str] = []
 
     def set_up(self, client: Client) -> None:
-        """Make the path; called once, before any step."""
-        client.create(self.root, b"")
+        """Make the path, before any step; again, if it is not known whether that was done."""
+        make_znode(client, self.root)
 
     @abstractmethod
     def step(self, client: Client, rng: random.Random) -> None:

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keepfast.quorum import Address, Membership, parse_membership
+from keepfast.server import HeldPorts
 from keepfast.server.election_links import LinkSecurity
 from keepfast.server.logs import EventLog
 from keepfast.server.peer_stream import PeerListener, PeerStream
 from keepfast.wire import LearnerInfo, PacketParser, QuorumPacket, decode
-from tests.apache import ApacheServer, free_ports, wait_until
+from tests.apache import ApacheServer, wait_until
 from tests.server.voters import PATIENCE_SECONDS
+
+# Half a minute, and less: nobody gives up the leader because the machine is busy.
+_LIMITS = {"initLimit": "15", "syncLimit": "10"}
 
 
 class Mixed(NamedTuple):
@@ -53,7 +57,8 @@ def mixed_ensemble(
 ) -> Iterator[Mixed]:
     """Servers 1..size without ours, not started; stopped at the end whatever happens."""
     ids = range(1, size + 1)
-    ports = iter(free_ports(3 * size))
+    held = HeldPorts(3 * size)
+    ports = iter(held.numbers)
     places = {id: (next(ports), next(ports), next(ports)) for id in ids}
     lines = []
     for id, (quorum, election, _) in places.items():
@@ -69,7 +74,7 @@ def mixed_ensemble(
         servers[id] = ApacheServer(
             data_dir,
             properties=properties,
-            configuration={"initLimit": "10", "syncLimit": "5", **(configuration or {})},
+            configuration={**_LIMITS, **(configuration or {})},
             members=lines,
             port=places[id][2],
         )
@@ -79,6 +84,7 @@ def mixed_ensemble(
     finally:
         for server in servers.values():
             server.kill()
+        held.close()
 
 
 class _Ear(asyncio.Protocol):

@@ -44,9 +44,11 @@ from tests.conformance.judging import (
     without_config,
     without_statistics,
 )
+from tests.conformance.waiting import settle_on_disk
 from tests.conformance.writing import Writer
 
-pytestmark = [pytest.mark.conformance, pytest.mark.slow]
+# Minutes where Java has to share a core.
+pytestmark = [pytest.mark.conformance, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PROJECT = Path(__file__).parents[2]
 PARTS = 8
@@ -325,10 +327,9 @@ def test_copies_as_members_of_an_ensemble__serve_the_same_tree_and_go_on(
         with History(ensemble.hosts, seed=seed, sessions=3) as history:
             history.run(scaled(2_000))
         ensemble.settle()
-        leader = ensemble.leader()
-        assert leader is not None
-        served = without_config(without_statistics(ensemble.servers[leader].read_tree()))
-        ensemble.settle()
+        leader = ensemble.servers[ensemble.wait_for_leader()]
+        served = without_config(without_statistics(leader.read_tree()))
+        settle_on_disk(ensemble)
         assert {digest_mismatches(server) for server in ensemble.servers.values()} == {0}
         ensemble.kill()
 
@@ -337,7 +338,8 @@ def test_copies_as_members_of_an_ensemble__serve_the_same_tree_and_go_on(
         assert again.recovery.standing is Standing.WHOLE
         assert again.recovery.adopted
         assert again.recovery.epochs.current == epoch_of(again.tree.last_zxid)
-        assert again.recovery.epochs.current == epoch_of(writer.tree.last_zxid) + 1
+        # By one, unless a busy machine made them elect again.
+        assert again.recovery.epochs.current > epoch_of(writer.tree.last_zxid)
         assert_equal(without_config(without_statistics(seen_by_clients(again.tree))), served)
         again.close()
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.apache import ApacheServer, free_ports, java_command, wait_until
+from keepfast.server import HeldPorts
+from tests.apache import ApacheServer, java_command, wait_until
 from tests.server.authority import HOST, PASSWORD, Authority, Client
 from tests.server.secured import running
 
@@ -33,6 +34,7 @@ Server {
 Client { org.apache.zookeeper.server.auth.DigestLoginModule required username="bob"; };
 """
 CLOSED = "closed"
+_PATIENCE_SECONDS = 90.0
 
 
 class Reply(NamedTuple):
@@ -48,11 +50,11 @@ class Wire:
     """One connection with a session."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
-        plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+        plain = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
         self._socket = (
             plain if context is None else context.wrap_socket(plain, server_hostname=HOST)
         )
-        self._send(struct.pack(">iqiqi16s?", 0, 0, 30_000, 0, 16, bytes(16), False))
+        self._send(struct.pack(">iqiqi16s?", 0, 0, 60_000, 0, 16, bytes(16), False))
         assert self._receive() is not None
 
     def close(self) -> None:
@@ -267,26 +269,27 @@ def test_logins__are_answered_as_by_apache(tmp_path: Path, settings: Mapping[str
     with running(tmp_path, "", properties=properties) as server:
         found = everything(server.port)
     for name, replies in expected.items():
-        if name == "op 1234":
+        if name in (f"op {CLOSE}", f"op {UNKNOWN}"):
             # Apache closes the connection, but whether it answers the next request first is chance.
             assert found[name][:1] == replies[:1], name
             continue
         assert found[name] == replies, name
-    assert found == expected
+    assert found.keys() == expected.keys()
 
 
 @contextmanager
 def apache_with_tls(folder: Path, settings: str) -> Iterator[int]:
     """The port of an Apache server with the same lines in its zoo.cfg."""
-    (port,) = free_ports(1)
+    held = HeldPorts(1)
+    (port,) = held.numbers
     lines = dict(line.split("=", 1) for line in settings.splitlines())
     lines |= {
         "secureClientPort": str(port),
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
     }
-    with ApacheServer(folder / "apache", configuration=lines):
+    with held, ApacheServer(folder / "apache", configuration=lines):
         # It serves plain clients a moment earlier.
-        wait_until(lambda: _is_open(port), "the secure port", timeout=30)
+        wait_until(lambda: _is_open(port), "the secure port", timeout=_PATIENCE_SECONDS)
         yield port
 
 
@@ -325,8 +328,10 @@ def test_certificates__are_taken_from_the_same_stores_for_the_same_ids(
         found = []
         for client in clients:
             wire = Wire(port, client.context())
-            found.append(wire.who_am_i())
-            wire.close()
+            try:
+                found.append(wire.who_am_i())
+            finally:
+                wire.close()
         return found
 
     with apache_with_tls(tmp_path, settings) as port:
@@ -348,7 +353,7 @@ def run_java_client(folder: Path, port: int, *command: str, **properties: str) -
         ),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=folder,
     )

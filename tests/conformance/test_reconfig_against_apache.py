@@ -17,6 +17,8 @@ from tests.apache import ApacheEnsemble, free_ports
 pytestmark = pytest.mark.conformance
 
 CONFIG = "/zookeeper/config"
+# A minute until a follower is given up: an election would cut the connection in mid-request.
+CONFIGURATION = {"reconfigEnabled": "true", "syncLimit": "30"}
 
 
 class Wish(NamedTuple):
@@ -110,9 +112,9 @@ def test_every_request__has_the_result_or_the_error_of_apache(
     changes = 0
     differences = []
     with (
-        ApacheEnsemble(tmp_path, configuration={"reconfigEnabled": "true"}) as ensemble,
+        ApacheEnsemble(tmp_path, configuration=CONFIGURATION) as ensemble,
         # The leader: it alone answers from what it has just decided.
-        ensemble.servers[ensemble.leader() or 0].connect() as client,
+        ensemble.servers[ensemble.wait_for_leader()].connect() as client,
     ):
         names["plain"] = _members(_config(client))
         for wish in WISHES:

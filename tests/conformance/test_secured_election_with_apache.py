@@ -45,9 +45,11 @@ def test_guarded_ports__work_both_ways(tmp_path: Path, guarded: Callable[[Path],
             # In the middle: we dial server 1, server 3 dials us. Both come to our quorum port.
             async with Voter(2, mixed.membership, security=guard.security) as voter:
                 voter.look(zxid=FAR_ZXID, epoch=FAR_EPOCH)
-                mixed.launch()
+                # One at first: two of them could elect one of them before they hear us.
+                mixed.launch(1)
                 result = await voter.wait_elected()
                 assert (result.leader, result.state) == (2, PeerState.LEADING)
+                mixed.launch(3)
                 await port.wait_learners({1, 3})
             await port.close()
             # Without us they elect each other, and we come to theirs.
@@ -62,13 +64,15 @@ def test_guarded_ports__work_both_ways(tmp_path: Path, guarded: Callable[[Path],
 async def introduce(security: LinkSecurity, addresses: Sequence[Address]) -> QuorumPacket:
     """What a leader answers to a learner's first packet."""
     stream = await connect(addresses, timeout_seconds=PATIENCE_SECONDS, tls=security.tls)
-    if security.sasl is not None:
-        await security.sasl.prove(stream)
-    info = encode(LearnerInfo(ServerId(2), PROTOCOL_VERSION, 0))
-    stream.write(encode(QuorumPacket(PacketType.FOLLOWERINFO, Zxid(0), info)))
-    parser = PacketParser()
-    packets: list[QuorumPacket] = []
-    while not packets:
-        packets = parser.feed(await stream.read_exactly(1))
-    stream.abort()
+    try:
+        if security.sasl is not None:
+            await security.sasl.prove(stream)
+        info = encode(LearnerInfo(ServerId(2), PROTOCOL_VERSION, 0))
+        stream.write(encode(QuorumPacket(PacketType.FOLLOWERINFO, Zxid(0), info)))
+        parser = PacketParser()
+        packets: list[QuorumPacket] = []
+        while not packets:
+            packets = parser.feed(await stream.read_exactly(1))
+    finally:
+        stream.abort()
     return packets[0]

@@ -14,6 +14,12 @@ from kazoo.protocol.states import KazooState
 
 from tests.apache import words
 
+_PATIENCE_SECONDS = 150.0
+# Longer than any election: a session that is lost is a finding.
+_SESSION_SECONDS = 90
+# kazoo would wait for ever for the answer of a server that is gone.
+_ANSWER_SECONDS = 30.0
+
 
 class Load:
     """Creates one znode after the other, and remembers those that were acknowledged."""
@@ -21,19 +27,26 @@ class Load:
     def __init__(self, hosts: str) -> None:
         self.acknowledged: list[str] = []
         self.lost_sessions = 0
-        self._client = KazooClient(hosts, timeout=30, randomize_hosts=True)
+        self._client = KazooClient(hosts, timeout=_SESSION_SECONDS, randomize_hosts=True)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load")
 
     def wait_for_writes(self, count: int) -> None:
         """Wait until so many more writes were acknowledged."""
         goal = len(self.acknowledged) + count
-        words.wait_until(lambda: len(self.acknowledged) >= goal, "writes go on", timeout=90)
+        words.wait_until(
+            lambda: len(self.acknowledged) >= goal, "writes go on", timeout=_PATIENCE_SECONDS
+        )
 
     def __enter__(self) -> Self:
         self._client.add_listener(self._on_state)
-        self._client.start(timeout=60)
-        self._client.create("/load", b"")
+        try:
+            self._client.start(timeout=_PATIENCE_SECONDS)
+            self._client.create_async("/load", b"").get(timeout=_PATIENCE_SECONDS)
+        except BaseException:
+            self._client.stop()
+            self._client.close()
+            raise
         self._thread.start()
         return self
 
@@ -44,7 +57,7 @@ class Load:
         traceback: TracebackType | None,
     ) -> None:
         self._is_over.set()
-        self._thread.join()
+        self._thread.join(_PATIENCE_SECONDS)
         self._client.stop()
         self._client.close()
 
@@ -59,7 +72,7 @@ class Load:
             path = f"/load/{number}"
             while not self._is_over.is_set():
                 try:
-                    self._client.create(path, b"acknowledged")
+                    self._client.create_async(path, b"acknowledged").get(timeout=_ANSWER_SECONDS)
                 except NodeExistsError:
                     break  # an attempt before this one got through, its answer did not
                 except (KazooException, KazooTimeoutError):

@@ -8,13 +8,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from keepfast.server import HeldPorts
 from tests.apache import reader, words
-from tests.apache.server import ApacheServer, free_ports
+from tests.apache.server import ApacheServer
+from tests.conformance.waiting import applied
 
 APACHE = "apache"
 KEEPFAST = "keepfast"
+PATIENCE_SECONDS = 150.0
 
-_LIMITS = {"tickTime": "500", "initLimit": "20", "syncLimit": "10"}
+# Half a minute, and less: nobody gives up a leader because the machine is busy. Those that are
+# killed are missed at once.
+_LIMITS = {"tickTime": "500", "initLimit": "60", "syncLimit": "40"}
 
 
 class KeepfastServer(ApacheServer):
@@ -36,11 +41,15 @@ class MixedEnsemble:
         observers: tuple[int, ...] = (),
         properties: Mapping[str, str] | None = None,
         configuration: Mapping[str, str] | None = None,
+        keeps_files: bool = False,
     ) -> None:
+        """`keeps_files`: a server starts on its zoo.cfg as the one before it left it."""
         self._root = root
+        self._keeps_files = keeps_files
         self._configuration = {**_LIMITS, **(configuration or {})}
         self._properties = properties
-        ports = iter(free_ports(3 * len(kinds)))
+        self._held = HeldPorts(3 * len(kinds))
+        ports = iter(self._held.numbers)
         self._client_ports = {id: next(ports) for id in kinds}
         self._members = [
             f"server.{id}=127.0.0.1:{next(ports)}:{next(ports)}"
@@ -68,6 +77,7 @@ class MixedEnsemble:
             members=self._members,
             port=self._client_ports[id],
         )
+        self.servers[id].keeps_files = self._keeps_files
         return self.servers[id]
 
     @property
@@ -75,17 +85,17 @@ class MixedEnsemble:
         """All members, for a client."""
         return ",".join(server.hosts for server in self.servers.values())
 
-    def start(self, *ids: int, timeout: float = 60) -> Self:
+    def start(self, *ids: int) -> Self:
         """Start these, or all; wait until one leads and all that run serve."""
         for id in ids or self.servers:
             if not self.servers[id].is_running:
                 self.servers[id].launch()
-        self.wait_serving(timeout=timeout)
+        self.wait_serving()
         return self
 
-    def wait_serving(self, *, timeout: float = 90) -> None:
+    def wait_serving(self) -> None:
         """Wait until one server leads and all that run serve."""
-        words.wait_until(self._all_serve, "a leader and its followers", timeout=timeout)
+        words.wait_until(self._all_serve, "a leader and its followers", timeout=PATIENCE_SECONDS)
 
     def _all_serve(self) -> bool:
         running = [server for server in self.servers.values() if server.is_running]
@@ -94,20 +104,45 @@ class MixedEnsemble:
         modes = [server.mode() for server in running]
         return None not in modes and modes.count("leader") == 1
 
-    def leader(self) -> int | None:
-        """Who leads."""
-        running = ((id, one) for id, one in self.servers.items() if one.is_running)
-        return next((id for id, one in running if one.mode() == "leader"), None)
+    def wait_leader(self) -> int:
+        """Who leads, as soon as somebody does."""
+        found: list[int] = []
 
-    def settle(self, *, timeout: float = 60) -> None:
+        def is_there() -> bool:
+            running = ((id, one) for id, one in self.servers.items() if one.is_running)
+            found.extend(id for id, one in running if one.mode() == "leader")
+            return bool(found)
+
+        words.wait_until(is_there, "a leader", timeout=PATIENCE_SECONDS)
+        return found[0]
+
+    def make_lead(self, id: int) -> None:
+        """Have the server with the greatest id lead; all run, before and afterwards.
+
+        Whoever leads in its place is killed: of those that have the same history, the greatest id
+        is elected.
+        """
+        while True:
+            self.settle()
+            leader = self.wait_leader()
+            if leader == id:
+                return
+            self.servers[leader].kill()
+            self.wait_serving()
+            self.start()
+
+    def settle(self) -> None:
         """Wait until every member that runs has applied the same last txn."""
         running = [server for server in self.servers.values() if server.is_running]
         with reader.connect(",".join(server.hosts for server in running)):
             pass
+
+        def is_settled() -> bool:
+            zxids = {applied(server) for server in running}
+            return len(zxids) == 1 and None not in zxids
+
         words.wait_until(
-            lambda: len({server.last_zxid() for server in running}) == 1,
-            "all members have applied the same last txn",
-            timeout=timeout,
+            is_settled, "all members have applied the same last txn", timeout=PATIENCE_SECONDS
         )
 
     def trees(self) -> dict[int, dict[str, reader.Znode]]:
@@ -131,9 +166,10 @@ class MixedEnsemble:
                 assert server.digest_mismatches() == 0, f"server {id} counted mismatches"
 
     def stop(self) -> None:
-        """Stop all."""
+        """Stop all, for good."""
         for server in self.servers.values():
             server.kill()
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self

@@ -9,16 +9,18 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import pyspark
 
 from keepfast.pipeline.java import find_java
-from tests.apache.server import free_ports
+from keepfast.server import HeldPorts
 
 _HOME = Path(pyspark.__file__).parent
-_START_SECONDS = 120.0
+_START_SECONDS = 240.0
+_STOP_SECONDS = 60.0
 
 
 class Cluster:
@@ -31,19 +33,20 @@ class Cluster:
     def state(self) -> dict[str, Any]:
         """What the master says about its workers and applications; empty if it does not answer."""
         try:
-            with urllib.request.urlopen(self._page, timeout=5) as answer:
+            with urllib.request.urlopen(self._page, timeout=30) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
-        except OSError:
+        except (OSError, HTTPException, ValueError):
             return {}
 
 
 @contextmanager
 def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
     """A cluster of so many workers with one core each; all of it is gone at the end."""
-    port, page, *others = free_ports(2 + 2 * workers)
-    cluster = Cluster(port, page)
     with ExitStack() as stack:
+        # Held: Spark would take the next port in silence, and nobody would find it there.
+        port, page, *others = stack.enter_context(HeldPorts(2 + 2 * workers)).numbers
+        cluster = Cluster(port, page)
         _start(
             stack,
             directory / "master.log",
@@ -81,8 +84,16 @@ def _start(stack: ExitStack, log: Path, *arguments: str) -> None:
         stderr=subprocess.STDOUT,
         env=environment,
     )
-    stack.callback(process.wait)
-    stack.callback(process.terminate)
+    stack.callback(_stop, process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _wait(condition: Any, what: str) -> None:

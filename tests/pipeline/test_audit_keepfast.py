@@ -9,6 +9,8 @@ from keepfast.pipeline.findings import EnsembleResult, FindingSeverity, Verdict
 from keepfast.testing import Ensemble
 from tests.pipeline.test_audit_cases import audited
 
+PATIENCE_SECONDS = 120.0
+
 
 def grave(result: EnsembleResult) -> list[tuple[str, str]]:
     return [
@@ -17,24 +19,24 @@ def grave(result: EnsembleResult) -> list[tuple[str, str]]:
 
 
 def test_ensemble_of_ours__is_consistent_running_and_stopped(tmp_path: Path) -> None:
-    with Ensemble(3) as ensemble:
+    # A long tick: nobody gives up a leader or a session because the machine is busy.
+    with Ensemble(3, tick_ms=1000) as ensemble:
         client = ensemble.client()
         for number in range(40):
-            client.create(f"/n{number}", b"x")
-        client.create("/e", ephemeral=True)
-        leader = ensemble.leader
-        assert leader is not None
+            client.retry(client.ensure_path, f"/n{number}")
+        client.retry(client.create, "/e", ephemeral=True)
+        leader = ensemble.wait_for_leader(timeout=PATIENCE_SECONDS)
         leader.kill()
-        ensemble.wait_for_leader()
+        ensemble.wait_for_leader(other_than=leader, timeout=PATIENCE_SECONDS)
         client.retry(client.set, "/n1", b"y")
         leader.restart()
-        ensemble.wait_serving()
-        ensemble.wait_equal()
+        ensemble.wait_serving(PATIENCE_SECONDS)
+        ensemble.wait_equal(PATIENCE_SECONDS)
         client.retry(client.delete, "/n2")
         places = [Path(server.data_dir) for server in ensemble.servers]
         running = audited(*places)
         assert (running.verdict, grave(running)) == (Verdict.CONSISTENT, [])
-        ensemble.wait_equal()
+        ensemble.wait_equal(PATIENCE_SECONDS)
         for server in ensemble.servers:
             server.stop()
         for place in places:

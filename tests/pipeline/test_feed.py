@@ -140,8 +140,9 @@ def test_batch_that_was_cut_short__is_written_anew(spark: SparkSession, tmp_path
         follower.wait_for(make_zxid(1, 5))
     (last,) = [number for number, found in follower.batches if found]
     commits = tmp_path / "out" / "_checkpoint" / "commits"
-    (commits / str(last)).unlink()
-    (commits / f".{last}.crc").unlink()
+    # Not there, if the feed was stopped right behind the rows.
+    (commits / str(last)).unlink(missing_ok=True)
+    (commits / f".{last}.crc").unlink(missing_ok=True)
     with Follower(spark, tmp_path / "e", tmp_path / "out") as follower:
         follower.wait_for(make_zxid(1, 5))
     assert [row["zxid"] for row in written(tmp_path / "out")] == [

@@ -22,12 +22,13 @@ from keepfast.pipeline.history import EnsembleHistory
 from keepfast.pipeline.state import one_ensemble, read_only_disk
 from tests.apache import ApacheEnsemble, connect, wait_until
 from tests.cli.runs import KEEPFAST, plain_environment
+from tests.conformance.waiting import wait_zxid
 
 pytestmark = [
     pytest.mark.conformance,
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1500),
 ]
 
 # Seconds; the machine may be busy with other things, and a JVM starts in each of them.
@@ -120,19 +121,19 @@ def test_servers_and_feed_are_killed__every_transaction_once(
         write(ensemble.hosts, "first", 60)
         with following(places, out) as feed:
             feed.wait_for(ensemble.settle())
-            leader = ensemble.leader()
-            assert leader is not None
-            ensemble.servers[leader].kill()
+            ensemble.servers[ensemble.wait_for_leader()].kill()
+            ensemble.wait_for_leader()
             write(ensemble.hosts, "without-the-leader", 60)
-            feed.wait_for(max(s.last_zxid() for s in ensemble.servers.values() if s.is_running))
+            feed.wait_for(max(wait_zxid(s) for s in ensemble.servers.values() if s.is_running))
             feed.kill()
-        ensemble.start()
+        ensemble.start(timeout=PATIENCE)
         write(ensemble.hosts, "nobody-follows", 80)
         with following(places, out) as feed:
-            follower = next(id for id in ensemble.servers if id != ensemble.leader())
+            leader = ensemble.wait_for_leader()
+            follower = next(id for id in ensemble.servers if id != leader)
             ensemble.servers[follower].kill()
             write(ensemble.hosts, "without-a-follower", 60)
-            ensemble.start()
+            ensemble.start(timeout=PATIENCE)
             feed.wait_for(ensemble.settle())
             assert feed.stop() == (0, "")
     expected = []

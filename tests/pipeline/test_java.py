@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline.java import Java, JavaNotFound, find_java, make_launcher
+from keepfast.pipeline.java import Java, JavaNotFound, find_java, make_launcher, write_whole
 
 
 def fake_java(home: Path, version: str, modules: str, script: str = 'echo "$@"') -> Path:
@@ -89,3 +89,19 @@ def test_archive__gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
     assert again.options == (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto")
     newer = make_launcher(java, cache, "4.4.0", str(tmp_path / "jdk"))
     assert newer.options != again.options
+
+
+def test_shared_file__is_replaced_as_a_whole_and_left_alone_where_it_is_right(
+    tmp_path: Path,
+) -> None:
+    """Two sessions that start at once share it: one must not read what the other has begun."""
+    path = tmp_path / "cache" / "log4j2.properties"
+    write_whole(path, "first")
+    with path.open() as held:
+        write_whole(path, "second")
+        # Whoever has opened the old one still reads all of it.
+        assert held.read() == "first"
+    before = path.stat()
+    write_whole(path, "second")
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert [one.name for one in path.parent.iterdir()] == [path.name]

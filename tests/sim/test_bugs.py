@@ -13,6 +13,9 @@ import pytest
 from keepfast.sim import Outcome, run_seed
 from tests.sim.bugs import BUGS, Bug, planted
 
+# Nothing but work for the processor: on a slow one it takes as long as it takes.
+pytestmark = pytest.mark.timeout(900)
+
 # Bug -> the first seed that caught it when this was written.
 CATCHES: dict[str, int] = {
     "ack before fsync": 0,

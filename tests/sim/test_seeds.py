@@ -10,6 +10,9 @@ import pytest
 
 from keepfast.sim import Simulation, draw_options, run_seed
 
+# Nothing but work for the processor: on a slow one it takes as long as it takes.
+pytestmark = pytest.mark.timeout(900)
+
 # Each of these found something. What a seed stands for changes with the program, so they are kept
 # for luck; a bug that mattered has a test of its own.
 ONCE_FAILED = (

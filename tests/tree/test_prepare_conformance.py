@@ -28,7 +28,7 @@ from tests.apache import ApacheServer
 from tests.apache.requests import submit
 from tests.tree.wishes import BOB, Wish, Wisher
 
-pytestmark = [pytest.mark.conformance, pytest.mark.slow]
+pytestmark = [pytest.mark.conformance, pytest.mark.slow, pytest.mark.timeout(600)]
 
 REQUESTS = 4_000
 BATCH = 400
@@ -77,7 +77,7 @@ def send(client: Any, wisher: Wisher) -> list[Wish]:
 
     def wait() -> None:
         for result in waiting:
-            result.wait(60)
+            result.wait(150)
             assert result.ready(), "the connection was lost"
         waiting.clear()
 

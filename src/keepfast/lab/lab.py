@@ -22,13 +22,15 @@ from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiO
 
 __all__ = ["Lab", "LabError", "Teller"]
 
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 180.0
 # How long servers that may refuse to serve are given to serve, and how long one that says that it
 # does not is believed to stay so: many elections.
 _REFUSAL_SECONDS: Final = 20.0
 _STEADY_SECONDS: Final = 4.0
+# How long a server that serves is given to answer a client.
+_ANSWER_SECONDS: Final = 60.0
 # How long a server that is elected, and not heard, is given to take a snapshot.
-_UNHEARD_SECONDS: Final = 12.0
+_UNHEARD_SECONDS: Final = 60.0
 # As long as Apache's servers try to reach a leader that refuses their connections.
 _DIAL_SECONDS: Final = 5.0
 # No log file grows beyond this while its writes are to fail; new ones are grown further at once,
@@ -118,7 +120,7 @@ class Lab:
         servers = [self.servers[id] for id in started]
         wait_until(
             # One that ends serves nobody, and would not be missed below.
-            lambda: not all(s.is_running for s in servers) or self._all_serve(),
+            lambda: not all(s.is_running for s in servers) or self._find_leader() is not None,
             f"{_list(started)} serve",
             _START_SECONDS,
         )
@@ -179,13 +181,13 @@ class Lab:
         candidate that nobody listens on. Waits until the candidate has taken a snapshot of what it
         has, or for a while.
         """
-        newest = damage.snapshots(self.servers[candidate].version_dir)[-1:]
+        newest = damage.newest_whole(self.servers[candidate].version_dir)
         self._configure(voter, unheard=candidate)
         for id in (candidate, voter):
             self.servers[id].start(self._properties)
         self._wait_unless_refused(
             [self.servers[candidate]],
-            lambda: damage.snapshots(self.servers[candidate].version_dir)[-1:] != newest,
+            lambda: damage.newest_whole(self.servers[candidate].version_dir) != newest,
             _UNHEARD_SECONDS,
         )
         self.tell(f"started servers {candidate} and {voter}; all that {voter} hears are votes")
@@ -239,27 +241,33 @@ class Lab:
         """Who runs and is not cut off."""
         return [s for id, s in self.servers.items() if s.is_running and id not in self._cut_off]
 
-    def _all_serve(self) -> bool:
-        roles = [server.role() for server in self._present()]
-        return bool(roles) and "" not in roles and roles.count("leader") == 1
+    def _find_leader(self) -> int | None:
+        """Who leads, if all that run serve."""
+        roles = {server.server_id: server.role() for server in self._present()}
+        leaders = [id for id, role in roles.items() if role == "leader"]
+        return leaders[0] if len(leaders) == 1 and all(roles.values()) else None
 
     def leader(self) -> int:
         """Who leads, once all that run serve. Raises LabError if nobody does in time."""
-        wait_until(self._all_serve, "one server leads and the others follow", _START_SECONDS)
-        for server in self._present():
-            if server.role() == "leader":
-                return server.server_id
-        raise LabError("no server leads")
+        found: list[int] = []
+
+        def is_found() -> bool:
+            leader = self._find_leader()
+            if leader is not None:
+                found.append(leader)
+            return leader is not None
+
+        wait_until(is_found, "one server leads and the others follow", _START_SECONDS)
+        return found[0]
 
     def settle(self) -> None:
         """Wait until all that run have applied the same last txn."""
-        running = self._present()
+        wait_until(self._is_settled, "all servers have the same last zxid", _START_SECONDS)
+
+    def _is_settled(self) -> bool:
+        zxids = {server.zxid() for server in self._present()}
         # Right after an election a server may show the start of the epoch, which is no txn.
-        wait_until(
-            lambda: len({s.zxid() for s in running if s.zxid() & _COUNTER}) <= 1,
-            "all servers have the same last zxid",
-            _START_SECONDS,
-        )
+        return min(zxids, default=0) >= 0 and len({z for z in zxids if z & _COUNTER}) <= 1
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -349,11 +357,19 @@ class Lab:
             _START_SECONDS,
         )
         server.limit_files(None)
-        has_ended = not server.is_running
-        if has_ended:
-            server.start(self._properties)
-        self.leader()
-        self.settle()
+        has_ended = False
+
+        def is_back() -> bool:
+            # It may say what it met, and answer for a while, before it ends. But whoever lacks
+            # the write on disk, and knows it, does not show its zxid.
+            nonlocal has_ended
+            if not server.is_running:
+                has_ended = True
+                server.start(self._properties)
+            is_like_others = self._find_leader() is not None and self._is_settled()
+            return is_like_others and server.is_running
+
+        wait_until(is_back, f"server {id} has that write like the others", _START_SECONDS)
         end = "it ended, and was started again" if has_ended else "it ran on"
         self.tell(f"wrote {path}={value[:_SHOWN]}; the log of server {id} did not take it; {end}")
 
@@ -378,10 +394,23 @@ class Lab:
         """What each server that serves answers for each znode."""
         found: dict[str, dict[int, str | None]] = {path: {} for path in paths}
         for id, server in self.servers.items():
-            if server.is_running and server.role():
+            if self._comes_to_serve(server):
                 for path, answer in self._answers(id, tuple(found)).items():
                     found[path][id] = answer
         return found
+
+    def _comes_to_serve(self, server: LabServer) -> bool:
+        """Whether a server serves, or does so soon: it may elect, or be too busy to answer."""
+        has_role = False
+
+        def is_decided() -> bool:
+            nonlocal has_role
+            has_role = bool(server.role())
+            return has_role or not server.is_running
+
+        if server.is_running and not server.is_paused:
+            self._wait_unless_refused([server], is_decided, _REFUSAL_SECONDS)
+        return has_role
 
     def _answers(self, id: int, paths: tuple[str, ...]) -> dict[str, str | None]:
         """What one server answers; nothing if it takes no session for a while."""
@@ -397,7 +426,7 @@ class Lab:
             return True
 
         try:
-            wait_until(has_asked, f"server {id} answers", _REFUSAL_SECONDS)
+            wait_until(has_asked, f"server {id} answers", _ANSWER_SECONDS)
         except LabError as error:
             self.tell(str(error))
             return {}

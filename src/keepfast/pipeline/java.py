@@ -223,6 +223,11 @@ def _base_archive(java: Java, home: Path) -> str:
 
 def write_script(path: Path, text: str) -> None:
     """Have an executable file with this text; an unchanged one is not touched."""
+    write_whole(path, text, stat.S_IRWXU)
+
+
+def write_whole(path: Path, text: str, mode: int = stat.S_IRUSR | stat.S_IWUSR) -> None:
+    """Have a file with this text, which nobody sees in part; an unchanged one is not touched."""
     try:
         if path.read_text(encoding="utf-8") == text:
             return
@@ -230,7 +235,7 @@ def write_script(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")
-    temporary.chmod(stat.S_IRWXU)
+    temporary.chmod(mode)
     os.replace(temporary, path)
 
 

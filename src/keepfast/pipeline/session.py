@@ -26,7 +26,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepfast.pipeline.java import find_java, make_launcher, write_script
+from keepfast.pipeline.java import find_java, make_launcher, write_script, write_whole
 from keepfast.wire import KeepfastError
 
 if TYPE_CHECKING:
@@ -237,8 +237,7 @@ def _java_environment(
     java = find_java()
     launcher = make_launcher(java, cache, pyspark.__version__, os.path.join(home, "jars"))
     log4j = cache / "log4j2.properties"
-    if not log4j.exists():
-        log4j.write_text(_LOG4J, encoding="utf-8")
+    write_whole(log4j, _LOG4J)
     java_options = [*launcher.options, f"-Dlog4j2.configurationFile={log4j}"]
     # One collector thread: a driver whose records stay in Python has little to collect.
     java_options += ["-XX:+UseSerialGC", "-Xss2m"]
