@@ -26,7 +26,7 @@ from keepfast.wire import (
 from tests.storage.directories import log_bytes
 
 KEEPFAST = (sys.executable, "-m", "keepfast")
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 240
 
 
 class Result(NamedTuple):

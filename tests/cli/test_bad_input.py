@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.runs import Result, call
+from tests.cli.runs import TIMEOUT_SECONDS, Result, call
 
 LOG_START = b"ZKLG" + struct.pack(">iq", 2, 0)
 SNAPSHOT_START = b"ZKSN" + struct.pack(">iq", 2, -1)
@@ -75,7 +75,7 @@ def run_limited(*arguments: str | Path) -> Result:
         [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr)
@@ -171,7 +171,7 @@ def run_as_nobody(*arguments: str | Path) -> Result:
         [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr)

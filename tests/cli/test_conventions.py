@@ -18,7 +18,14 @@ from keepfast.cli import verify as verify_module
 from keepfast.cli.output import ProgressBar
 from keepfast.wire import StorageError
 from tests.cases import load_case
-from tests.cli.runs import KEEPFAST, call, plain_environment, run, write_long_log
+from tests.cli.runs import (
+    KEEPFAST,
+    TIMEOUT_SECONDS,
+    call,
+    plain_environment,
+    run,
+    write_long_log,
+)
 
 HEALTHY = load_case("healthy-plain-3.9.5").server_dir("0")
 
@@ -156,7 +163,7 @@ def test_ctrl_c_in_the_middle_of_output__exit_code_130_and_silence(long_log: Pat
         assert process.stderr is not None
         process.stdout.read(1)  # it is at work, and will soon wait for a reader
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(TIMEOUT_SECONDS) == 130
         assert process.stderr.read() == b""
 
 
@@ -167,7 +174,7 @@ def test_reader_goes_away__silence(long_log: Path, option: str) -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(60) == 141
+        assert process.wait(TIMEOUT_SECONDS) == 141
         assert process.stderr.read() == b""
 
 
@@ -191,7 +198,7 @@ def printed_on_a_terminal(*arguments: str | Path, **environment: str) -> str:
             break
         parts.append(part)
     os.close(parent)
-    process.wait(60)
+    process.wait(TIMEOUT_SECONDS)
     return b"".join(parts).decode()
 
 
@@ -219,6 +226,8 @@ def test_progress_bar__on_a_terminal_when_work_takes_over_two_seconds(
     now = time.monotonic()
     monkeypatch.setattr(sys, "stderr", _Terminal(is_terminal))
     monkeypatch.setattr(ProgressBar, "_open", lambda self: opened.append(self))
+    # Whatever the machine does meanwhile.
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     bar = ProgressBar("reading")
     monkeypatch.setattr(time, "monotonic", lambda: now + seconds)
     bar.on_read("/d/log.1", 100)

@@ -85,15 +85,20 @@ def test_life__kill_start_ctrl_c_and_again_on_the_same_directory(tmp_path: Path)
         first.type("kill 2")
         first.wait_line("2 stopped")
         first.wait_line("2 of 3 serve")
+        # Not at once: the new leader may be ahead of its follower, or is asked between the two.
+        wait_until(
+            lambda: {found.kind for found in look_at(addresses).findings} == {"down"},
+            "server 2 alone is down",
+            timeout=PATIENCE_SECONDS,
+        )
         status = run("status", hosts, "--json")
         assert (status.code, status.document["exit_code"]) == (1, 1)
-        assert {finding["kind"] for finding in status.document["findings"]} == {"down"}
+        assert "down" in {finding["kind"] for finding in status.document["findings"]}
         taken = run("ensemble", str(directory))
         taken.check_sentence("another keepfast ensemble runs on")
         first.type("start 2")
         first.wait_line("3 of 3 serve")
-        wait_until(lambda: look_at(addresses).is_well, "all is well", timeout=PATIENCE_SECONDS)
-        assert run("status", hosts).code == 0
+        wait_until(lambda: run("status", hosts).code == 0, "all is well", timeout=PATIENCE_SECONDS)
         assert first.end() == 0
     assert _pids_below(directory) == []
     with running(str(directory)) as second:

@@ -39,16 +39,19 @@ Answer = Callable[[int, bytes], tuple[int, bytes] | None]
 class FakeServer:
     """Listens on a free port of the loopback address; one thread a connection."""
 
-    def __init__(self, answer: Answer | None = None, timeout_ms: int = 4000) -> None:
+    def __init__(self, answer: Answer | None = None, timeout_ms: int = 60_000) -> None:
         self.answer: Answer = answer or (lambda type, body: (0, b""))
         #: None: hang up at the handshake. A session id of 0 is put in by the client's request.
         self.response: ConnectResponse | None = ConnectResponse(
             0, timeout_ms, SESSION, PASSWORD, False
         )
         self.handshakes: list[ConnectRequest] = []
+        # All but the pings.
         self.requests: list[tuple[int, int, bytes]] = []
         self.zxid = 100
         self.answers_pings = True
+        # Of each connection so far.
+        self.pings: list[int] = []
         self._connections: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -60,10 +63,7 @@ class FakeServer:
 
     def types(self) -> list[int]:
         """The types of all requests so far, pings left out."""
-        return [type for _, type, _ in list(self.requests) if type != OpCode.PING]
-
-    def pings(self) -> int:
-        return sum(type == OpCode.PING for _, type, _ in list(self.requests))
+        return [type for _, type, _ in list(self.requests)]
 
     def send(self, frame: bytes) -> None:
         """Send a whole frame on every open connection."""
@@ -101,9 +101,11 @@ class FakeServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            self.pings.append(0)
+            place = len(self.pings) - 1
+            threading.Thread(target=self._serve, args=(connection, place), daemon=True).start()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, place: int) -> None:
         parser = FrameParser()
         is_new = True
         with connection:
@@ -111,7 +113,7 @@ class FakeServer:
                 while data := connection.recv(1 << 16):
                     for payload in parser.feed(data):
                         if not is_new:
-                            self._take(connection, payload)
+                            self._take(connection, payload, place)
                         elif not self._greet(connection, payload):
                             return
                         is_new = False
@@ -119,7 +121,8 @@ class FakeServer:
                 # The test, or the client, hung up.
                 return
             finally:
-                if connection in self._connections:
+                # `drop` may take it at the same moment.
+                with suppress(ValueError):
                     self._connections.remove(connection)
 
     def _greet(self, connection: socket.socket, payload: bytes) -> bool:
@@ -130,14 +133,15 @@ class FakeServer:
         connection.sendall(encode_frame(encode(self.response)))
         return self.response.timeout_ms > 0
 
-    def _take(self, connection: socket.socket, payload: bytes) -> None:
+    def _take(self, connection: socket.socket, payload: bytes, place: int) -> None:
         xid, type = decode(RequestHeader, payload)
         body = payload[_HEADER_SIZE:]
-        self.requests.append((xid, type, body))
         if type == OpCode.PING:
+            self.pings[place] += 1
             if self.answers_pings:
                 connection.sendall(encode_reply(Xid.PING, self.zxid, 0))
             return
+        self.requests.append((xid, type, body))
         answer = self.answer(type, body)
         if answer is not None:
             err, reply = answer
@@ -146,7 +150,7 @@ class FakeServer:
             connection.shutdown(socket.SHUT_RDWR)
 
 
-def eventually(condition: Callable[[], bool], timeout: float = 10) -> bool:
+def eventually(condition: Callable[[], bool], timeout: float = 60) -> bool:
     """Whether `condition` comes true in time."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -6,11 +6,13 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from keepfast.client import Client, ClientEvent, ClientOptions, ClientState, OperationFailed
+from keepfast.server import HeldPorts
 from keepfast.wire import (
     ACL,
     OPEN_ACL,
@@ -33,12 +35,13 @@ from keepfast.wire import (
     SetDataRequest,
     WatcherType,
 )
-from tests.apache import SUPER_CREDENTIAL, ApacheServer, free_ports
+from tests.apache import SUPER_CREDENTIAL, ApacheServer
 from tests.client.fake_server import eventually
 
 pytestmark = pytest.mark.conformance
 
-OPTIONS = ClientOptions(session_timeout_ms=30_000)
+# Longer than a Java server takes to start again on a slow machine.
+OPTIONS = ClientOptions(session_timeout_ms=240_000, connect_timeout_s=30)
 
 
 @pytest.fixture(scope="module")
@@ -194,10 +197,10 @@ def test_operations_that_a_standalone_server_refuses(client: Client) -> None:
 
 
 def test_server_restart__session_ephemerals_and_watches_survive(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
     events: list[ClientEvent] = []
     with (
-        ApacheServer(tmp_path / "data", port=port) as server,
+        HeldPorts(1) as held,
+        ApacheServer(tmp_path / "data", port=held.numbers[0]) as server,
         Client(server.hosts, OPTIONS, events.append) as client,
     ):
         client.create("/own", b"", mode=CreateMode.EPHEMERAL)
@@ -209,7 +212,7 @@ def test_server_restart__session_ephemerals_and_watches_survive(tmp_path: Path) 
         server.start()
         with Client(server.hosts, OPTIONS) as other:
             other.set_data("/a", b"changed while away")
-        client.wait_connected(30, is_patient=True)
+        client.wait_connected(120, is_patient=True)
         assert client.session_id == session
         assert client.get_ephemerals() == ("/own",)
         assert eventually(lambda: EventType.NODE_DATA_CHANGED in [e.type for e in events])
@@ -234,7 +237,8 @@ def test_tls(tmp_path: Path) -> None:
         capture_output=True,
     )
     both.write_text(key.read_text() + certificate.read_text())
-    (secure_port,) = free_ports(1)
+    held = HeldPorts(1)
+    (secure_port,) = held.numbers
     configuration = {
         "secureClientPort": str(secure_port),
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -244,10 +248,10 @@ def test_tls(tmp_path: Path) -> None:
         "ssl.trustStore.type": "PEM",
         "ssl.clientAuth": "need",
     }
-    with ApacheServer(tmp_path / "data", configuration=configuration):
+    with held, ApacheServer(tmp_path / "data", configuration=configuration):
         context = ssl.create_default_context(cafile=str(certificate))
         context.load_cert_chain(str(both))
-        options = ClientOptions(ssl_context=context)
+        options = replace(OPTIONS, ssl_context=context)
         with Client(f"localhost:{secure_port}", options) as client:
             client.create("/big", b"x" * 900_000)
             assert client.get_data("/big").data == b"x" * 900_000
@@ -255,5 +259,5 @@ def test_tls(tmp_path: Path) -> None:
         with pytest.raises(OperationFailed, match=r"(?i)certificate"):
             Client(
                 f"localhost:{secure_port}",
-                ClientOptions(ssl_context=ssl.create_default_context()),
+                replace(OPTIONS, ssl_context=ssl.create_default_context()),
             ).__enter__()

@@ -16,7 +16,8 @@ from tests.differential.scripts import OPEN, Script
 from tests.differential.servers import KeepfastServer
 from tests.differential.sides import Side
 
-pytestmark = pytest.mark.conformance
+# The time is for a machine with many other things to do.
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(900)]
 
 _OPERATIONS = 2500
 

@@ -142,6 +142,6 @@ def _run(*command: str) -> None:
     arguments = list(command)
     if command[0] == "openssl":
         arguments += ["-passout", f"pass:{PASSWORD}"]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=180, check=False)
     if done.returncode:
         raise AssertionError(f"{command[:2]}: {done.stdout}{done.stderr}")

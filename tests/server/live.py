@@ -21,7 +21,7 @@ from keepfast.tree import PrepareOptions
 
 T = TypeVar("T")
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 # The same as tests/apache's servers have: `super:test`.
 SUPER_DIGEST = "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
 
@@ -99,8 +99,8 @@ class Live:
         assert self.server.admin is not None
         return self.server.admin.port
 
-    def client(self, timeout_ms: int = 10_000) -> Client:
-        """A client, for a `with` block."""
+    def client(self, timeout_ms: int = 600_000) -> Client:
+        """A client, for a `with` block; its session outlives whatever the machine does."""
         return Client(f"127.0.0.1:{self.port}", ClientOptions(session_timeout_ms=timeout_ms))
 
     def say(self, data: bytes, *more: bytes) -> bytes:

@@ -19,7 +19,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 60.0
 _PLAIN = """\
 clientPort=0
 clientPortAddress=127.0.0.1
@@ -49,6 +49,8 @@ class Running:
     @contextmanager
     def client(self, port: int | None = None, **arguments: Any) -> Iterator[Any]:
         """A started kazoo client."""
+        # Long sessions: a machine that stands still for a while must not end one.
+        arguments = {"timeout": _TIMEOUT_SECONDS, **arguments}
         client = KazooClient(hosts=f"127.0.0.1:{port or self.port}", **arguments)
         try:
             client.start(_TIMEOUT_SECONDS)
@@ -100,8 +102,8 @@ def running(
             yield at_work
         finally:
             at_work.run(server.stop())
-            at_work.run(asyncio.sleep(0.01))
     finally:
+        at_work.run(loop.shutdown_default_executor())
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_TIMEOUT_SECONDS)
         loop.close()

@@ -34,6 +34,12 @@ from tests.server.live import (
 SUPER = {"Authorization": "digest super:test"}
 
 
+@pytest.fixture(autouse=True)
+def _no_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets are counted, and a client that is slow pings in between."""
+    monkeypatch.setattr("keepfast.client.session._LONGEST_PING_INTERVAL_S", 3600.0)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Live]:
     with live(tmp_path / "data", admin=ADMIN) as found:
@@ -345,6 +351,19 @@ def test_strange_requests_are_refused_and_others_served(server: Live) -> None:
     assert server.http("/commands/ruok", method="POST", body=b"x").status == 405
     assert server.http("/nosuch").status == 404
     assert server.http("/").status == 200
+
+
+def test_refused_in_the_middle_of_a_request__the_answer_is_read_all_the_same(server: Live) -> None:
+    with socket.create_connection(("127.0.0.1", server.admin_port), TIMEOUT) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 40_000)
+        # Not before it is refused: a server that hangs up at once would reset the connection now.
+        answer = connection.recv(1000)
+        for _ in range(3):
+            connection.sendall(b"x" * 100_000)
+        connection.shutdown(socket.SHUT_WR)
+        while more := connection.recv(1000):
+            answer += more
+    assert b"HTTP/1.1 431 " in answer
 
 
 def test_client_that_says_nothing__is_cut_off(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from keepfast.wire import (
     OpCode,
     SetDataRequest,
 )
-from tests.apache import ApacheServer
+from tests.apache import ApacheServer, wait_until
 from tests.server.live import live
 
 
@@ -135,15 +135,20 @@ def test_path_cannot_forge_a_field_or_a_line(caplog: pytest.LogCaptureFixture) -
 @pytest.mark.conformance
 def test_lines_are_apaches(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     properties = {"zookeeper.audit.enable": "true", "keepfast.apache.log": "info"}
+    ours, ours_id = our_lines(tmp_path / "data", caplog)
+    mark = "Slf4jAuditLogger] - "
     with ApacheServer(tmp_path / "apache", properties=properties) as apache:
-        options = ClientOptions(session_timeout_ms=10_000)
+        options = ClientOptions(session_timeout_ms=120_000)
         with Client(apache.hosts, options) as client:
             theirs_id = client.session_id
             changes(client)
+        # Some are written behind the answer; all of ours but that of the stop.
+        wait_until(
+            lambda: apache.output().count(mark) >= len(ours) - 1 and apache.output()[-1] == "\n",
+            "its lines",
+        )
         output = apache.output()
-    mark = "Slf4jAuditLogger] - "
     theirs = [line.partition(mark)[2] for line in output.splitlines() if mark in line]
-    ours, ours_id = our_lines(tmp_path / "data", caplog)
     expected = [fields(line, theirs_id) for line in theirs]
     found = [fields(line, ours_id) for line in ours[:-1]]
     assert found == expected

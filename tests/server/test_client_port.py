@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from tests.server.live import ADMIN, TIMEOUT, Live, live
+from tests.server.live import ADMIN, TIMEOUT, Live, live, server_options
 from tests.server.secured import LOOPS, running
 
 
@@ -112,6 +113,40 @@ def test_connection_that_is_cut__counts_as_dropped(server: Live) -> None:
         client.close()
 
 
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.parametrize("is_admin_port", [False, True])
+def test_who_comes_when_the_server_stops__is_cut_off(
+    tmp_path: Path, turns: int, is_admin_port: bool
+) -> None:
+    async def dial(server: Live) -> socket.socket:
+        port = server.admin_port if is_admin_port else server.port
+        # On the loop, so that it is accepted so many turns before the stop and not earlier.
+        connection = socket.create_connection(("127.0.0.1", port), TIMEOUT)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.server.stop()
+        return connection
+
+    options = server_options(tmp_path / "data", admin=ADMIN)
+    server = Live(options)
+    try:
+        server.wait(server.server.start())
+        connection = server.wait(dial(server))
+    finally:
+        server.end_loop()
+    with connection:
+        assert has_ended(connection)
+
+
+def has_ended(connection: socket.socket) -> bool:
+    """Whether the other side has ended a connection, in order or not."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
 _LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are read")
 
 
@@ -143,11 +178,11 @@ def _is_listening(line: socket.socket) -> bool:
 def test_listen_backlog__is_the_configured_one(
     tmp_path: Path, loop_kind: str, text: str, expected: int
 ) -> None:
-    with running(tmp_path, text, loop_kind=loop_kind) as server:
-        (listener,) = filter(_is_listening, _own_sockets(server.port))
-        with listener:
-            # Of a socket that listens, tcpi_sacked is how many may wait.
-            facts = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    with running(tmp_path, text, loop_kind=loop_kind) as server, contextlib.ExitStack() as lines:
+        found = [lines.enter_context(line) for line in _own_sockets(server.port)]
+        (listener,) = filter(_is_listening, found)
+        # Of a socket that listens, tcpi_sacked is how many may wait.
+        facts = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
     most = int(Path("/proc/sys/net/core/somaxconn").read_text())
     assert struct.unpack_from("=I", facts, 28)[0] == min(expected, most)
 
@@ -159,9 +194,11 @@ def test_keep_alive_of_clients__is_the_configured_one(
     tmp_path: Path, loop_kind: str, wanted: bool
 ) -> None:
     text = f"clientTcpKeepAlive={str(wanted).lower()}"
-    with running(tmp_path, text, loop_kind=loop_kind) as server, server.client():
-        lines = [line for line in _own_sockets(server.port) if not _is_listening(line)]
-        found = [line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for line in lines]
-        for line in lines:
-            line.close()
-    assert found == [int(wanted)]
+    with (
+        running(tmp_path, text, loop_kind=loop_kind) as server,
+        server.client(),
+        contextlib.ExitStack() as lines,
+    ):
+        found = [lines.enter_context(line) for line in _own_sockets(server.port)]
+        (client,) = (line for line in found if not _is_listening(line))
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == int(wanted)

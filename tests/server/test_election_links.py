@@ -10,7 +10,14 @@ from functools import partial
 
 import pytest
 
-from keepfast.quorum import Address, Candidacy, MemberRole, Membership, MemberSpec
+from keepfast.quorum import (
+    Address,
+    Candidacy,
+    ElectionOptions,
+    MemberRole,
+    Membership,
+    MemberSpec,
+)
 from keepfast.server.election_links import LinkOptions
 from keepfast.wire import (
     Hello,
@@ -24,16 +31,15 @@ from keepfast.wire import (
     encode_hello,
     encode_notification,
 )
-from tests.apache.server import free_ports
-from tests.server.voters import Run, Voter, run_on
+from tests.server.voters import Run, Voter, close_at_end, hold_ports, run_on
 
 FAST = LinkOptions(first_retry_ms=20, longest_retry_ms=100, dial_back_ms=2000)
 LOOKING = PeerState.LOOKING
 
 
 def ensemble(*ids: int, observers: tuple[int, ...] = ()) -> Membership:
-    """Members on free ports of the loopback address."""
-    ports = iter(free_ports(2 * len(ids)))
+    """Members on ports of the loopback address that are held until the test ends."""
+    ports = iter(hold_ports(2 * len(ids)))
     return Membership(
         tuple(
             MemberSpec(
@@ -69,6 +75,7 @@ class Stranger:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        close_at_end(writer.transport.abort)
 
     @classmethod
     async def dial(cls, port: int) -> Stranger:
@@ -96,6 +103,11 @@ class Stranger:
         (length,) = struct.unpack(">i", await self._reader.readexactly(4))
         return decode_notification(await self._reader.readexactly(length))
 
+    async def read_until_leader(self, leader: int) -> None:
+        """Read up to a vote for that server: votes are repeated if nothing is heard for a while."""
+        while (await self.read()).leader != leader:
+            pass
+
     async def wait_closed(self) -> None:
         try:
             while await self._reader.read(4096):
@@ -107,6 +119,16 @@ class Stranger:
         self._writer.close()
 
 
+async def dialled_at(port: int) -> asyncio.Queue[Stranger]:
+    """Listen there; gives whoever dials."""
+    dialled: asyncio.Queue[Stranger] = asyncio.Queue()
+    listener = await asyncio.start_server(
+        lambda reader, writer: dialled.put_nowait(Stranger(reader, writer)), "127.0.0.1", port
+    )
+    close_at_end(listener.close)
+    return dialled
+
+
 def vote(leader: int, zxid: int = 0, *, state: int = LOOKING, round_: int = 1) -> Notification:
     return Notification(state, ServerId(leader), Zxid(zxid), round_, 0, 2, b"")
 
@@ -114,9 +136,11 @@ def vote(leader: int, zxid: int = 0, *, state: int = LOOKING, round_: int = 1) -
 def test_three_servers__elect_the_greatest_id(run: Run) -> None:
     async def play() -> None:
         members = ensemble(1, 2, 3)
+        # Or the first two would not wait for the third until a slow machine has connected it.
+        patience = ElectionOptions(finalize_wait_ms=600_000)
         async with AsyncExitStack() as stack:
             voters = [
-                await stack.enter_async_context(Voter(id, members, options=FAST))
+                await stack.enter_async_context(Voter(id, members, options=FAST, patience=patience))
                 for id in (1, 2, 3)
             ]
             for voter in voters:
@@ -229,7 +253,7 @@ def test_greater_id_dials__connection_is_kept(
             voter.look(zxid=5)
             assert (await stranger.read()).leader == 1
             stranger.tell(vote(2, 9))
-            assert (await stranger.read()).leader == 2
+            await stranger.read_until_leader(2)
             assert (await voter.wait_elected()).leader == 2
             stranger.close()
 
@@ -239,14 +263,9 @@ def test_greater_id_dials__connection_is_kept(
 def test_smaller_id_dials__is_dialled_back_where_it_says(run: Run) -> None:
     async def play() -> None:
         members = ensemble(1, 2)
-        (elsewhere,) = free_ports(1)
-        dialled: asyncio.Queue[Stranger] = asyncio.Queue()
-        listener = await asyncio.start_server(
-            lambda reader, writer: dialled.put_nowait(Stranger(reader, writer)),
-            "127.0.0.1",
-            elsewhere,
-        )
-        async with Voter(2, members, options=FAST) as voter, listener:
+        (elsewhere,) = hold_ports(1)
+        dialled = await dialled_at(elsewhere)
+        async with Voter(2, members, options=FAST) as voter:
             voter.look(zxid=5)
             stranger = await Stranger.dial(port_of(members, 2))
             stranger.hello(1, HelloForm.V1, f"127.0.0.1:{elsewhere}")
@@ -272,13 +291,8 @@ def test_smaller_id_dials__is_dialled_back_where_it_says(run: Run) -> None:
 def test_smaller_id__asks_for_a_connection_and_closes(run: Run) -> None:
     async def play() -> None:
         members = ensemble(1, 2)
-        dialled: asyncio.Queue[Stranger] = asyncio.Queue()
-        listener = await asyncio.start_server(
-            lambda reader, writer: dialled.put_nowait(Stranger(reader, writer)),
-            "127.0.0.1",
-            port_of(members, 2),
-        )
-        async with Voter(1, members, options=FAST) as voter, listener:
+        dialled = await dialled_at(port_of(members, 2))
+        async with Voter(1, members, options=FAST) as voter:
             voter.look()
             asked = await dialled.get()
             assert (await asked.read_hello()).server_id == 1
@@ -291,13 +305,8 @@ def test_smaller_id__asks_for_a_connection_and_closes(run: Run) -> None:
 def test_connection_is_lost__greater_id_makes_it_again_and_says_what_holds_now(run: Run) -> None:
     async def play() -> None:
         members = ensemble(1, 2)
-        dialled: asyncio.Queue[Stranger] = asyncio.Queue()
-        listener = await asyncio.start_server(
-            lambda reader, writer: dialled.put_nowait(Stranger(reader, writer)),
-            "127.0.0.1",
-            port_of(members, 1),
-        )
-        async with Voter(2, members, options=FAST) as voter, listener:
+        dialled = await dialled_at(port_of(members, 1))
+        async with Voter(2, members, options=FAST) as voter:
             voter.look(zxid=5)
             first = await dialled.get()
             await first.read_hello()
@@ -414,7 +423,7 @@ def test_strangers__are_limited(run: Run) -> None:
 
 def test_several_addresses__the_one_that_answers_is_used(run: Run) -> None:
     async def play() -> None:
-        (dead,) = free_ports(1)
+        (dead,) = hold_ports(1)
         members = ensemble(1, 2)
         alive = members.find(ServerId(1))
         assert alive is not None

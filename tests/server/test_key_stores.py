@@ -388,6 +388,6 @@ except Exception as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=True
     )
     assert "needs the packages of keepfast[tls]" in done.stdout

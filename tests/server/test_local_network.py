@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+
+import pytest
 
 from keepfast.server import LOCAL_HOST, HeldPorts, Network
 
@@ -38,6 +41,27 @@ def test_heal_of_some_servers__leaves_the_others_cut() -> None:
             assert has_ended(near)
         network.heal()
         assert talk(listener, to_3) == b"hello"
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_who_dials_when_the_network_ends__is_cut_off(turns: int) -> None:
+    network = Network()
+
+    async def dial(port: int) -> socket.socket:
+        # On the loop, so that it is accepted so many turns before the end and not earlier.
+        near = socket.create_connection((LOCAL_HOST, port), TIMEOUT_SECONDS)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await network._end()
+        return near
+
+    with socket.create_server((LOCAL_HOST, 0)) as listener:
+        route = network.route(1, 2, listener.getsockname()[1])
+        near = network._await(dial(route))
+        network.close()
+        with near:
+            near.setblocking(False)
+            assert has_ended(near)
 
 
 def test_server_that_listens_late__is_reached_by_who_dialled_before() -> None:

@@ -51,7 +51,7 @@ def test_tree_is_wanted_for_a_learner__it_is_the_members(keepfast_ensemble: Ense
     real = server._server
     assert real is not None
     assert server._loop is not None
-    asyncio.run_coroutine_threadsafe(take(real), server._loop).result(30)
+    asyncio.run_coroutine_threadsafe(take(real), server._loop).result(60)
     entry = found[0]
     assert entry is not None
     assert entry.zxid == zxid
@@ -75,6 +75,6 @@ def test_snapshot_that_is_begun__holds_the_state_of_that_moment(
     real = server._server
     assert real is not None
     assert server._loop is not None
-    entry = asyncio.run_coroutine_threadsafe(take(real), server._loop).result(30)
+    entry = asyncio.run_coroutine_threadsafe(take(real), server._loop).result(60)
     assert entry is not None
     assert entry.zxid == zxid

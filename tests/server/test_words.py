@@ -31,6 +31,12 @@ from tests.server.live import Live, live, say
 NOT_SERVING = "This ZooKeeper instance is not currently serving requests"
 
 
+@pytest.fixture(autouse=True)
+def _no_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets are counted, and a client that is slow pings in between."""
+    monkeypatch.setattr("keepfast.client.session._LONGEST_PING_INTERVAL_S", 3600.0)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Live]:
     with live(tmp_path / "data") as found:
@@ -192,7 +198,7 @@ def transcript(port: int) -> list[str]:
     """What a server's words say after each of the same requests, without times and places."""
     ask(port, "srst")
     lines = []
-    with connect(port, 10_000) as first, connect(port, 20_000) as second:
+    with connect(port, 300_000) as first, connect(port, 600_000) as second:
         first.exists("/")
         lines.append(f"new: {last_request(port, second.session_id)}")
         for name, action in operations(first):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from keepfast.quorum import Candidacy, Elected, Election, ElectionOptions, Membership
+from keepfast.server import HeldPorts
 from keepfast.server.election_links import ElectionLinks, LinkOptions, LinkSecurity
 from keepfast.server.logs import EventLog
 from keepfast.wire import Notification, PeerState, ServerId, Zxid
@@ -18,13 +19,36 @@ PATIENCE_SECONDS = 60.0
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
+# Of the loop: from a connection that the kernel has taken to the end of its socket are about five.
+_LAST_TURNS = 10
+_opened: list[Callable[[], None]] = []
+
+
+def close_at_end(close: Callable[[], None]) -> None:
+    """Have something closed, on the loop, when the coroutine of `run_on` has ended."""
+    _opened.append(close)
+
+
+def hold_ports(count: int) -> list[int]:
+    """Ports that nobody else is given while the coroutine of `run_on` runs."""
+    held = HeldPorts(count)
+    close_at_end(held.close)
+    return held.numbers
+
 
 def run_on(loop_kind: str, work: Coroutine[Any, Any, None]) -> None:
     """Run a test's coroutine on a loop of that kind, but not for ever."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await work
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await work
+        finally:
+            for _ in range(_LAST_TURNS):
+                while _opened:
+                    _opened.pop()()
+                # Sockets are closed in a later turn, and some were only just accepted.
+                await asyncio.sleep(0)
 
     with asyncio.Runner(loop_factory=LOOPS[loop_kind]) as runner:
         runner.run(bounded())

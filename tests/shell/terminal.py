@@ -19,6 +19,7 @@ from typing import Self
 
 _CONTROL_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[()][AB012]|[=>])")
 _ROWS, _COLUMNS = 50, 200
+_TIMEOUT_SECONDS = 90.0
 # Makes the terminal the one whose Ctrl-C the program gets, then becomes the program.
 _TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
@@ -57,7 +58,7 @@ class Terminal:
         """Type `text`; "\\r" is the Enter key."""
         os.write(self._master, text.encode())
 
-    def wait_for(self, text: str, timeout: float = 30) -> None:
+    def wait_for(self, text: str, timeout: float = _TIMEOUT_SECONDS) -> None:
         """Wait until `text` is shown behind what an earlier call has found."""
         deadline = time.monotonic() + timeout
         while (found := self.shown.find(text, self._seen)) < 0:
@@ -66,7 +67,7 @@ class Terminal:
                 raise NotShownError(f"{text!r} is not in:\n{self.shown[self._seen :]}")
         self._seen = found + len(text)
 
-    def interrupt(self, until: str, timeout: float = 30) -> None:
+    def interrupt(self, until: str, timeout: float = _TIMEOUT_SECONDS) -> None:
         """Ctrl-C, as the terminal itself makes it, until `until` is shown.
 
         More than once, because Python's own input does not see a signal that comes between two
@@ -76,21 +77,21 @@ class Terminal:
         while True:
             self.write("\x03")
             try:
-                self.wait_for(until, timeout=2)
+                self.wait_for(until, timeout=5)
             except NotShownError:
                 if time.monotonic() > deadline or self._process.poll() is not None:
                     raise
             else:
                 return
 
-    def wait_for_end(self, timeout: float = 30) -> int:
+    def wait_for_end(self, timeout: float = _TIMEOUT_SECONDS) -> int:
         """The exit code of the program."""
         deadline = time.monotonic() + timeout
         while self._process.poll() is None and time.monotonic() < deadline:
             self._read(0.1)
         return self._process.wait(1)
 
-    def end_input(self, timeout: float = 30) -> int:
+    def end_input(self, timeout: float = _TIMEOUT_SECONDS) -> int:
         """Ctrl-D until the program ends, and its exit code.
 
         More than once, because between two prompts the terminal itself swallows one.

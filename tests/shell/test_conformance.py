@@ -408,8 +408,7 @@ def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServe
 
 def test_ensemble__configuration_is_shown_and_changed(tmp_path: Path) -> None:
     with ApacheEnsemble(tmp_path, configuration={"reconfigEnabled": "true"}) as ensemble:
-        leader = ensemble.leader()
-        assert leader is not None
+        leader = ensemble.wait_for_leader()
         host = ensemble.servers[leader].hosts
         script = "config\nconfig -c\nconfig -s\nreconfig -remove 1\n"
         theirs, ours = run_apache(host, script=script), run_ours(host, script=script)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.apache import ApacheEnsemble, ApacheServer, free_ports, wait_until
+from keepfast.server import HeldPorts
+from tests.apache import ApacheEnsemble, ApacheServer, wait_until
+from tests.apache.words import ask
 from tests.shell.terminal import Terminal
 from tests.shell.transcripts import capture, ours
 
@@ -23,8 +25,7 @@ _WITHOUT_TOOLKIT = (
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ApacheServer]:
-    (port,) = free_ports(1)
-    with ApacheServer(tmp_path / "data", port=port) as server:
+    with HeldPorts(1) as held, ApacheServer(tmp_path / "data", port=held.numbers[0]) as server:
         yield server
 
 
@@ -52,9 +53,12 @@ def test_session_at_the_prompt(server: ApacheServer, tmp_path: Path) -> None:
         assert capture(server.hosts, "set", "/somewhere", "y").returncode == 0
         terminal.wait_for("WATCHER::")
         terminal.wait_for("type:NodeDataChanged path:/somewhere")
+        # While it is printed, the terminal treats keys as it likes.
+        terminal.wait_for("(CONNECTED) 3]")
 
         # Ctrl-C drops the line, an error does not end the shell, the arrow key fetches a line.
         terminal.write("delete /somewh")
+        terminal.wait_for("delete /somewh")
         terminal.interrupt("(CONNECTED) 3]")
         terminal.write("get /none\r")
         terminal.wait_for("Node does not exist: /none")
@@ -105,9 +109,10 @@ def test_server_goes_and_comes_back__the_prompt_shows_it(
 
 
 def test_no_server_at_the_start__the_shell_says_why_and_goes_on_trying(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    held = HeldPorts(1)
+    (port,) = held.numbers
     host = f"127.0.0.1:{port}"
-    with Terminal(ours(host), {"XDG_STATE_HOME": str(tmp_path)}) as terminal:
+    with held, Terminal(ours(host), {"XDG_STATE_HOME": str(tmp_path)}) as terminal:
         terminal.wait_for("Connection refused")
         terminal.wait_for("(CONNECTING) 0]")
         with ApacheServer(tmp_path / "data", port=port):
@@ -161,7 +166,7 @@ def test_read_only_server__serves_reads_until_a_quorum_forms(tmp_path: Path) -> 
             terminal.write("create /a\r")
             terminal.wait_for("Not a read-only call: /a")
             ensemble.start()
-            terminal.wait_for("(CONNECTED) 2]", timeout=60)
+            terminal.wait_for("(CONNECTED) 2]")
             terminal.write("create /a\r")
             terminal.wait_for("Created /a")
     finally:
@@ -170,6 +175,7 @@ def test_read_only_server__serves_reads_until_a_quorum_forms(tmp_path: Path) -> 
 
 def _is_read_only(server: ApacheServer) -> bool:
     try:
-        return server.ask("isro") == "ro"
+        # One that is about to serve may never answer.
+        return ask(server.port, "isro", timeout=2) == "ro"
     except OSError:
         return False

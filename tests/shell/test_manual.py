@@ -46,7 +46,7 @@ def test_examples_of_the_manual(tmp_path: Path) -> None:
                 text=True,
                 cwd=tmp_path,
                 env={"PATH": f"{program.parent}:/usr/bin:/bin", "TZ": "UTC"},
-                timeout=60,
+                timeout=120,
                 check=False,
             )
             assert _TIME.sub("TIME", done.stdout) == _TIME.sub("TIME", output), command

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from keepfast.server import HeldPorts
 from tests.apache import ApacheServer, free_ports
 from tests.client.fake_server import FakeServer
 from tests.shell.transcripts import capture, ours
@@ -29,12 +30,14 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 def test_no_server__one_sentence_and_exit_code_4() -> None:
-    (port,) = free_ports(1)
-    done = capture(f"127.0.0.1:{port}", "ls", "/")
+    with HeldPorts(1) as held:
+        (port,) = held.numbers
+        done = capture(f"127.0.0.1:{port}", "ls", "/")
+        again = capture(f"127.0.0.1:{port}", "ls", "/", "--json")
     assert done.returncode == 4
     assert done.stdout == ""
     assert done.stderr == (f"no connection to 127.0.0.1:{port}: Connection refused\n")
-    (document,) = documents(capture(f"127.0.0.1:{port}", "ls", "/", "--json").stdout)
+    (document,) = documents(again.stdout)
     assert document["ok"] is False
     assert document["error"]["name"] == "CONNECTIONLOSS"
 
@@ -222,22 +225,21 @@ def test_json__of_every_command(server: ApacheServer, command: str) -> None:
 
 @pytest.mark.conformance
 def test_reader_that_goes_away__ends_the_shell_quietly(server: ApacheServer) -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         ours(server.hosts),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    process.stdin.write("ls -R /\n" * 100)
-    process.stdin.close()
-    assert process.stderr.read() == ""
-    process.stderr.close()
-    assert process.wait(30) == 141
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write("ls -R /\n" * 100)
+        process.stdin.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 141
 
 
 @pytest.mark.conformance

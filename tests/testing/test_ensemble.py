@@ -16,18 +16,21 @@ def test_fixture__writes_through_one_server_are_read_through_all(
     keepfast_ensemble: Ensemble,
 ) -> None:
     writer = keepfast_ensemble.client(keepfast_ensemble[1])
-    writer.create("/a", b"1")
+    retried(writer, "ensure_path", "/a")
     for server in keepfast_ensemble.servers:
         reader = keepfast_ensemble.client(server)
-        reader.sync("/a")
-        assert reader.get("/a")[0] == b"1"
+        retried(reader, "sync", "/a")
+        assert retried(reader, "exists", "/a") is not None
     keepfast_ensemble.wait_equal()
 
 
 def test_roles__one_leads_and_the_others_follow(keepfast_ensemble: Ensemble) -> None:
-    leader = keepfast_ensemble.leader
-    assert leader is not None
-    assert {s.id for s in keepfast_ensemble.followers} == {1, 2, 3} - {leader.id}
+    def is_so() -> bool:
+        leader = keepfast_ensemble.leader
+        followers = {one.id for one in keepfast_ensemble.followers}
+        return leader is not None and followers == {1, 2, 3} - {leader.id}
+
+    wait_until(is_so, "one leads and two follow")
     assert keepfast_ensemble.hosts.count(",") == 2
 
 
@@ -39,7 +42,7 @@ def retried(client: Any, method: str, *arguments: Any) -> Any:
 def test_leader_killed__another_leads_and_it_comes_back_with_the_same_tree() -> None:
     with Ensemble() as ensemble:
         client = ensemble.client()
-        client.create("/a", b"1")
+        retried(client, "create", "/a", b"1")
         old = ensemble.wait_for_leader()
         old.kill()
         assert old.mode == "stopped"
@@ -81,7 +84,7 @@ def test_minority_partition__refuses_writes() -> None:
         wait_until(lambda: not any(s.is_serving for s in ensemble.servers), "nobody serves")
         ensemble.heal()
         ensemble.wait_serving()
-        ensemble.client().create("/a", b"1")
+        retried(ensemble.client(), "create", "/a", b"1")
         ensemble.wait_equal()
 
 
@@ -98,14 +101,15 @@ def test_paused_leader__is_replaced_and_follows_when_it_goes_on() -> None:
 
 
 def test_expired_session__its_ephemerals_go_everywhere(keepfast_ensemble: Ensemble) -> None:
+    wait_until(lambda: bool(keepfast_ensemble.followers), "a follower")
     follower = keepfast_ensemble.followers[0]
     client, other = keepfast_ensemble.client(follower), keepfast_ensemble.client()
     states: list[str] = []
     client.add_listener(states.append)
-    client.create("/e", ephemeral=True)
+    client.retry(client.create, "/e", ephemeral=True)
     keepfast_ensemble.expire(client)
     wait_until(lambda: KazooState.LOST in states, "loss of the session")
-    wait_until(lambda: other.exists("/e") is None, "the end of its ephemeral")
+    wait_until(lambda: retried(other, "exists", "/e") is None, "the end of its ephemeral")
 
 
 def test_full_disk_of_the_leader__writes_are_refused_until_there_is_space(
@@ -113,7 +117,7 @@ def test_full_disk_of_the_leader__writes_are_refused_until_there_is_space(
 ) -> None:
     leader = keepfast_ensemble.wait_for_leader()
     client = keepfast_ensemble.client(leader)
-    client.create("/a", b"1")
+    retried(client, "create", "/a", b"1")
     leader.fill_disk()
     with pytest.raises(KazooException):
         client.set("/a", b"2")

@@ -11,7 +11,13 @@ from tests.apache.words import wait_until
 
 
 def ask(server: EnsembleServer) -> ServerStatus:
-    return probe(Address("127.0.0.1", server.port))
+    return probe(Address("127.0.0.1", server.port), timeout_s=60)
+
+
+def facts_of(server: EnsembleServer) -> dict[str, str]:
+    """What it tells about itself, as soon as it does."""
+    wait_until(lambda: "ensemble" in ask(server).facts, f"facts of server {server.id}")
+    return ask(server).facts
 
 
 def data_of(server: EnsembleServer) -> Path:
@@ -21,7 +27,7 @@ def data_of(server: EnsembleServer) -> Path:
 def write(ensemble: Ensemble, count: int) -> None:
     client = ensemble.client()
     for number in range(count):
-        client.create(f"/a{number}", b"x")
+        client.retry(client.ensure_path, f"/a{number}")
     client.stop()
 
 
@@ -35,7 +41,21 @@ def damage(server: EnsembleServer) -> None:
 
 def identities(ensemble: Ensemble) -> set[str]:
     """What the servers say they belong to; "" where one does not know yet."""
-    return {ask(server).facts["ensemble"] for server in ensemble.servers}
+    return {ask(server).facts.get("ensemble", "") for server in ensemble.servers}
+
+
+def all_know(identities: set[str]) -> bool:
+    return len(identities) == 1 and "" not in identities
+
+
+def two_followers(ensemble: Ensemble) -> list[EnsembleServer]:
+    wait_until(lambda: len(ensemble.followers) == 2, "two follow")
+    return [server for server in ensemble.servers if server is not ensemble.wait_for_leader()]
+
+
+def is_well(ensemble: Ensemble) -> bool:
+    verdict = look_at([Address("127.0.0.1", server.port) for server in ensemble.servers])
+    return verdict.is_well and {server.standing for server in verdict.servers} == {"whole"}
 
 
 def test_new_ensemble__waits_for_every_voter_and_says_for_whom() -> None:
@@ -59,30 +79,28 @@ def test_new_ensemble__waits_for_every_voter_and_says_for_whom() -> None:
 def test_wiped_and_damaged_followers__heal_by_themselves_and_tell_how() -> None:
     with Ensemble() as ensemble:
         write(ensemble, 10)
-        wiped, damaged = ensemble.followers
+        wiped, damaged = two_followers(ensemble)
         wiped.kill()
         shutil.rmtree(data_of(wiped))
         wiped.start()
         ensemble.wait_serving()
-        facts = ask(wiped).facts
+        facts = facts_of(wiped)
         assert (facts["catch_up"], facts["catch_up_reason"]) == ("snap", "our data were empty")
         damaged.kill()
         damage(damaged)
         damaged.start()
         ensemble.wait_serving()
         ensemble.wait_equal()
-        facts = ask(damaged).facts
+        facts = facts_of(damaged)
         assert (facts["catch_up"], facts["catch_up_reason"]) == ("snap", "our data were damaged")
-        verdict = look_at([Address("127.0.0.1", server.port) for server in ensemble.servers])
-        assert verdict.is_well, verdict.findings
-        assert {server.standing for server in verdict.servers} == {"whole"}
+        wait_until(lambda: is_well(ensemble), "all is well")
 
 
 def test_damaged_follower_without_a_leader__does_not_vote_and_says_so() -> None:
     with Ensemble() as ensemble:
         write(ensemble, 10)
-        leader = ensemble.wait_for_leader()
-        damaged, other = ensemble.followers
+        damaged, other = two_followers(ensemble)
+        (leader,) = (one for one in ensemble.servers if one not in (damaged, other))
         for server in ensemble.servers:
             server.kill()
         damage(damaged)
@@ -93,7 +111,10 @@ def test_damaged_follower_without_a_leader__does_not_vote_and_says_so() -> None:
             "the other one counts without it",
         )
         assert not leader.is_serving
-        assert "damaged: looks for a leader to heal from" in ask(damaged).problem
+        wait_until(
+            lambda: "damaged: looks for a leader to heal from" in ask(damaged).problem,
+            "the damaged one says so",
+        )
         other.start()
         ensemble.wait_serving()
         ensemble.wait_equal()
@@ -110,11 +131,11 @@ def test_data_of_another_ensemble__are_refused() -> None:
             # Learners are told in the next term.
             ensemble.wait_for_leader().restart()
             wait_until(
-                lambda found=ensemble: len(identities(found)) == 1,  # type: ignore[misc]
+                lambda found=ensemble: all_know(identities(found)),  # type: ignore[misc]
                 "all know it",
             )
         two.wait_serving()
-        victim = two.followers[0]
+        victim = two_followers(two)[0]
         one[victim.id].stop()
         victim.stop()
         shutil.rmtree(data_of(victim))
@@ -122,22 +143,31 @@ def test_data_of_another_ensemble__are_refused() -> None:
         victim.start()
         refused = [server for server in two.servers if server is not victim]
         wait_until(lambda: all(server.is_serving for server in refused), "the others serve")
-        assert ask(victim).facts["ensemble"] != ask(refused[0]).facts["ensemble"]
+        assert facts_of(victim)["ensemble"] != facts_of(refused[0])["ensemble"]
         assert not victim.is_serving
 
 
 def test_words__tell_standing_epochs_leader_and_members(keepfast_ensemble: Ensemble) -> None:
+    (follower, _) = two_followers(keepfast_ensemble)
     leader = keepfast_ensemble.wait_for_leader()
-    address = Address("127.0.0.1", leader.port)
-    facts = dict(line.partition("=")[::2] for line in ask_word(address, "kfst", 5).splitlines())
-    assert (facts["role"], facts["standing"], facts["serving"]) == ("leader", "whole", "1")
-    assert (facts["leader"], facts["voters"]) == (str(leader.id), "1,2,3")
-    wait_until(lambda: ask(leader).facts["current_epoch"] == "1", "the first epoch")
-    monitor = dict(line.partition("\t")[::2] for line in ask_word(address, "mntr", 5).splitlines())
-    assert monitor["zk_peer_state"] == "leading - broadcast"
-    assert (monitor["zk_quorum_size"], monitor["zk_keepfast_standing"]) == ("3", "whole")
-    assert monitor["zk_synced_followers"] == "2"
-    assert monitor["zk_keepfast_leader_id"] == str(leader.id)
-    settings = ask_word(address, "conf", 5)
+    me = str(leader.id)
+
+    def tells(word: str, mark: str, **expected: str) -> None:
+        """Wait for what holds a moment after the first client is served, or after an election."""
+        address = Address("127.0.0.1", leader.port)
+
+        def is_told() -> bool:
+            lines = ask_word(address, word, 60).splitlines()
+            facts = dict(line.partition(mark)[::2] for line in lines)
+            return expected.items() <= facts.items()
+
+        wait_until(is_told, f"{expected} in {word}")
+
+    tells("kfst", "=", role="leader", standing="whole", serving="1", leader=me, voters="1,2,3")
+    wait_until(lambda: ask(leader).facts["current_epoch"] != "0", "the first epoch")
+    tells("mntr", "\t", zk_peer_state="leading - broadcast", zk_synced_followers="2")
+    tells("mntr", "\t", zk_quorum_size="3", zk_keepfast_standing="whole")
+    tells("mntr", "\t", zk_keepfast_leader_id=me)
+    settings = ask_word(Address("127.0.0.1", leader.port), "conf", 60)
     assert "peerType=0\nmembership: \nserver.1=" in settings
-    assert ask(keepfast_ensemble.followers[0]).facts["leader"] == str(leader.id)
+    wait_until(lambda: ask(follower).facts.get("leader") == me, "the follower names the leader")

@@ -18,7 +18,7 @@ from keepfast.server import Server as RealServer
 from keepfast.testing.server import Server
 from keepfast.wire import ServerId
 
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.01
 
 

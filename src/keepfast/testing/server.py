@@ -19,7 +19,7 @@ from keepfast.tree import PrepareOptions
 
 T = TypeVar("T")
 
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 60.0
 
 
 class Server:
