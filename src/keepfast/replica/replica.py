@@ -318,9 +318,8 @@ class Replica:
                 if queue:
                     queue.append(payload)
                     continue
-                reply = plain_data_reply(self, xid, payload) if op == _GET_DATA else None
-                if reply is None:
-                    reply = self._read(connection, xid, op, payload)
+                plain = plain_data_reply(self, xid, payload) if op == _GET_DATA else None
+                reply = self._read(connection, xid, op, payload) if plain is None else plain
                 out.append(reply)
                 if len(reply) > LARGE_REPLY and note_large(self, connection, len(reply)):
                     connection.held.extend(waiting)
@@ -481,9 +480,8 @@ class Replica:
                 reply = item.reply
             else:
                 xid, op = _REQUEST_HEADER.unpack_from(item)
-                reply = plain_data_reply(self, xid, item) if op == _GET_DATA else None
-                if reply is None:
-                    reply = self._read(connection, xid, op, item)
+                plain = plain_data_reply(self, xid, item) if op == _GET_DATA else None
+                reply = self._read(connection, xid, op, item) if plain is None else plain
                 reads += 1
                 if len(reply) > LARGE_REPLY:
                     note_large(self, connection, len(reply))
