@@ -120,6 +120,7 @@ def run_campaign(plan: Plan, root: Path, say: Callable[[str], None]) -> Outcome:
         plan.size,
         with_small_disk="disk-full" in names,
         with_clocks="clock-jump" in names,
+        with_power="power-cut" in names,
     ) as ensemble:
         ensemble.start()
         workloads = [kind(_ROOT) for kind in plan.workloads]

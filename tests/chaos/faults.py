@@ -6,6 +6,7 @@ Where data are lost, a minority is hit: nothing acknowledged may be lost, and no
 from __future__ import annotations
 
 import random
+import signal
 from abc import ABC, abstractmethod
 from pathlib import Path
 
@@ -244,6 +245,35 @@ class ClockJump(Fault):
         super().heal()
 
 
+class PowerCut(Fault):
+    """The disks are slow, and the power of all servers fails: what was not synced is lost."""
+
+    name = "power-cut"
+    _SYNC_MS = 60
+
+    def missing(self) -> str:
+        return "" if self.ensemble.power else "no C compiler to make a disk that forgets"
+
+    def inject(self) -> str:
+        for power in self.ensemble.power.values():
+            power.slow_down(self._SYNC_MS)
+        return "all servers"
+
+    def heal(self) -> None:
+        servers = self.ensemble.servers
+        # All at one moment: whoever lives on for a while syncs what others lose.
+        for server in servers.values():
+            server.signal(signal.SIGKILL)
+        lucky = self.rng.choice(list(servers))
+        for id, server in servers.items():
+            server.kill()
+            power = self.ensemble.power[id]
+            power.slow_down(0)
+            # A disk may have written more than it had to.
+            power.cut(self.ensemble.data(id), self.rng.random() if id == lucky else 0.0)
+        super().heal()
+
+
 FAULTS: tuple[type[Fault], ...] = (
     KillOne,
     KillAll,
@@ -258,4 +288,5 @@ FAULTS: tuple[type[Fault], ...] = (
     Wipe,
     DiskFull,
     ClockJump,
+    PowerCut,
 )

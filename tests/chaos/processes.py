@@ -34,6 +34,7 @@ from keepfast.server import (
 )
 from tests.apache.words import NotReadyError, wait_until
 from tests.chaos.clocks import make_clocks
+from tests.chaos.power import make_power
 
 T = TypeVar("T")
 
@@ -90,8 +91,9 @@ class RealEnsemble:
         *,
         with_small_disk: bool = False,
         with_clocks: bool = False,
+        with_power: bool = False,
     ) -> None:
-        """`with_small_disk`, `with_clocks`: where this machine allows it."""
+        """`with_small_disk`, `with_clocks`, `with_power`: where this machine allows it."""
         self._ports = HeldPorts(4 * size)
         self.layout = make_layout(root, self._ports.numbers)
         # The server whose files are on a small file system of their own; None: there is none.
@@ -120,6 +122,9 @@ class RealEnsemble:
         self.clocks = make_clocks(root, list(self.servers)) if with_clocks else {}
         for id, clock in self.clocks.items():
             self.servers[id].environment = clock.environment
+        self.power = make_power(root, list(self.servers)) if with_power else {}
+        for id, power in self.power.items():
+            self.servers[id].environment = power.add_to(self.servers[id].environment)
 
     def _mount(self, id: int) -> bool:
         """Put a small file system in the place of a server's directory."""
