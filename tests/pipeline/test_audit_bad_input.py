@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import shutil
 import struct
+import tracemalloc
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from keepfast.pipeline.auditing import exit_code_of
+from keepfast.pipeline.facts import snapshot_facts
 from keepfast.pipeline.findings import AuditResult, EnsembleResult, FindingSeverity, Verdict
 from keepfast.pipeline.layout import EnsembleFiles, PlaceError, discover
 from keepfast.pipeline.outputs import check_out
-from keepfast.pipeline.stages import AuditOptions, audit_with, run_here
+from keepfast.pipeline.stages import (
+    AuditOptions,
+    Item,
+    PlacesDisk,
+    ReplayItem,
+    Value,
+    audit_with,
+    run_here,
+)
 from tests.cases import CASES_DIR
 from tests.pipeline.ensembles import Life
 from tests.pipeline.test_audit_cases import audited
@@ -120,6 +131,86 @@ def test_length_of_two_gigabytes__costs_nothing(tmp_path: Path) -> None:
     assert code_of(result) == 1
 
 
+def test_lengths_of_two_gigabytes_in_a_snapshot__cost_nothing(tmp_path: Path) -> None:
+    """Wherever it is read as one: of sessions, of ACLs, of a path, of data."""
+    raw = (HEALTHY / "0" / "version-2" / "snapshot.200000024").read_bytes()
+    snapshot = tmp_path / "snapshot.200000024"
+    for offset in range(16, 400, 7):
+        damaged = raw[:offset] + struct.pack(">i", 0x7FFFFFFF) + raw[offset + 4 :]
+        snapshot.write_bytes(damaged)
+        tracemalloc.start()
+        try:
+            facts = snapshot_facts(PlacesDisk(), str(snapshot), 0x200000024, 0.0)
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+        finally:
+            tracemalloc.stop()
+        assert not facts.is_valid
+
+
+def while_audited(files: EnsembleFiles, change: Callable[[], None]) -> EnsembleResult:
+    """Audit, and change files between the look at them and the replay."""
+
+    def run(items: Sequence[Item]) -> Sequence[Value]:
+        if any(isinstance(item, ReplayItem) for item in items):
+            change()
+        return run_here(items)
+
+    return audit_with(run, [files], AuditOptions())[0]
+
+
+def test_snapshot_is_purged_during_the_audit__it_is_not_checked(tmp_path: Path) -> None:
+    shutil.copytree(HEALTHY, tmp_path / "e")
+    (files,) = discover([str(tmp_path / "e")])
+    oldest = Path(files.servers[0].snapshots[0].path)
+    result = while_audited(files, lambda: oldest.unlink(missing_ok=True))
+    assert (result.verdict, grave(result)) == (Verdict.CONSISTENT, [])
+    assert result.unchecked == (f"{oldest} can no longer be read",)
+    assert code_of(result) == 3
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_log_is_purged_during_the_audit__that_is_no_divergence(number: int, tmp_path: Path) -> None:
+    """Whether the agreed history was read from it, or what its own server serves."""
+    shutil.copytree(HEALTHY, tmp_path / "e")
+    (files,) = discover([str(tmp_path / "e")])
+    log = Path(files.servers[number].logs[-1].path)
+    result = while_audited(files, lambda: log.unlink(missing_ok=True))
+    assert (result.verdict, grave(result)) == (Verdict.CONSISTENT, [])
+    assert any(f"{log} can no longer be read" in sentence for sentence in result.unchecked)
+    assert any(f"state of {number} could not be" in text for text in result.unchecked)
+    assert code_of(result) == 3
+
+
+def test_log_is_cut_during_the_audit__that_is_no_divergence(tmp_path: Path) -> None:
+    shutil.copytree(HEALTHY, tmp_path / "e")
+    (files,) = discover([str(tmp_path / "e")])
+    logs = [Path(server.logs[-1].path) for server in files.servers]
+
+    def cut() -> None:
+        for log in logs[:2]:
+            with log.open("r+b") as file:
+                file.truncate(300)
+
+    result = while_audited(files, cut)
+    assert (result.verdict, grave(result)) == (Verdict.CONSISTENT, [])
+    # The agreed history is read from the first of them as well.
+    for log in logs[:2]:
+        assert any(f"{log} no longer holds 0x200000040" in text for text in result.unchecked)
+    assert any("no longer holds" in text and " to 0x200000040" in text for text in result.unchecked)
+    assert code_of(result) == 3
+
+
+def test_snapshot_that_no_records_lead_to__was_not_compared(tmp_path: Path) -> None:
+    """Each server has one snapshot, of another moment, and nobody has the records between."""
+    for server, name in (("0", "snapshot.1000000e2"), ("1", "snapshot.200000029")):
+        place = tmp_path / "e" / server / "version-2"
+        place.mkdir(parents=True)
+        shutil.copy(HEALTHY / server / "version-2" / name, place / name)
+    result = audited(tmp_path / "e")
+    assert any("is ahead of all records" in text for text in result.unchecked)
+    assert code_of(result) == 3
+
+
 def test_files_of_one_server_twice__is_no_second_proof(tmp_path: Path) -> None:
     """Two names for one directory agree with each other; the audit cannot know, and says who."""
     shutil.copytree(HEALTHY / "0", tmp_path / "e" / "a")
@@ -134,6 +225,14 @@ def test_out_inside_of_what_is_audited__is_refused(tmp_path: Path) -> None:
         with pytest.raises(PlaceError, match="audited"):
             check_out(str(tmp_path / out), [str(tmp_path / "e")])
     check_out(str(tmp_path / "elsewhere"), [str(tmp_path / "e")])
+    check_out(str(tmp_path / "e-report"), [str(tmp_path / "e")])
+    # By a link, and where the root that is named has links in it.
+    (tmp_path / "link").symlink_to(tmp_path / "e")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "ensemble").symlink_to(tmp_path / "e")
+    for out, place in (("link/report", "e"), ("e/0/version-2/x", "root")):
+        with pytest.raises(PlaceError, match="audited"):
+            check_out(str(tmp_path / out), [str(tmp_path / place)])
 
 
 def test_observers_and_order_of_servers__do_not_change_the_result() -> None:

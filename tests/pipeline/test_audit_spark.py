@@ -12,12 +12,14 @@ from pyarrow import parquet
 
 from keepfast.pipeline import auditing
 from keepfast.pipeline.auditing import audit_files, audit_places
+from keepfast.pipeline.findings import Verdict
 from keepfast.pipeline.jobs import spark_runner
 from keepfast.pipeline.layout import discover
 from keepfast.pipeline.stages import AuditOptions, run_here
 from tests.cases import CASES_DIR
 from tests.cli.runs import call
 from tests.pipeline.audit_campaign import run_campaign
+from tests.pipeline.test_history import created, write_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +46,21 @@ def test_large_ensembles__are_read_in_steps_with_the_same_result(
     result = audit_files(spark_runner(spark), ensembles, AuditOptions())
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("large")) == 3
     assert json.dumps(result.to_json()) == json.dumps(alone.to_json())
+
+
+def test_a_thousand_small_ensembles__are_one_job(spark: SparkSession, tmp_path: Path) -> None:
+    for server in "12":
+        write_log(tmp_path / "one" / server, [created(1), created(2)])
+    root = tmp_path / "root"
+    root.mkdir()
+    for number in range(1000):
+        (root / f"e{number}").symlink_to(tmp_path / "one")
+    spark.sparkContext.setJobGroup("thousand", "a thousand ensembles")
+    result = audit_places(spark, [str(root)])
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("thousand")) == 1
+    assert len(result.ensembles) == 1000
+    assert {(one.verdict, one.records) for one in result.ensembles} == {(Verdict.CONSISTENT, 4)}
+    assert [one.name for one in result.ensembles] == [f"e{number}" for number in range(1000)]
 
 
 def test_sample_of_the_campaign(

@@ -32,6 +32,7 @@ from keepfast.wire import (
 from tests.cases import CASES_DIR, case_names
 from tests.pipeline.ensembles import LOG_HEADER, Life
 from tests.pipeline.row_tree import RowTree
+from tests.pipeline.test_audit_cases import audited
 
 DISK = read_only_disk()
 LIVES = int(os.environ.get("KEEPFAST_VIEW_LIVES", "25"))
@@ -291,3 +292,93 @@ def test_hole_inside_an_epoch__the_feed_says_so_and_goes_on(tmp_path: Path) -> N
     assert [row.zxid & 0xFF for row in rows[:2]] == [1, 2]
     assert history.stop.kind == "hole"
     assert "between 0x100000002 and 0x100000009" in history.stop.text
+
+
+# -- who votes -------------------------------------------------------------------------------------
+
+
+def members(place: Path, *lines: str, voters: int, observers: int = 0) -> None:
+    """Put a `zoo.cfg` beside the first server: members are numbered from 0."""
+    roles = ["participant"] * voters + ["observer"] * observers
+    servers = [f"server.{n}=10.0.0.{n}:2888:3888:{role}" for n, role in enumerate(roles)]
+    (place / "0" / "zoo.cfg").write_text("\n".join(["tickTime=2000", *servers, *lines, ""]))
+
+
+def test_record_on_one_voter_and_two_observers__is_not_in_the_history(tmp_path: Path) -> None:
+    three(tmp_path, 4, 3, 3, 4, 4)
+    assert zxids(history_of(tmp_path / "e").read())[-1] == make_zxid(1, 4)
+    members(tmp_path / "e", voters=3, observers=2)
+    history = history_of(tmp_path / "e")
+    assert zxids(history.read())[-1] == make_zxid(1, 3)
+    assert history.stop.kind == "minority"
+    assert "no quorum of the 3 voters" in history.stop.text
+    # The audit and the state are of the same mind.
+    assert audited(tmp_path / "e").committed_zxid == make_zxid(1, 3)
+
+
+def test_record_on_most_servers_and_half_of_the_groups__is_not_in_the_history(
+    tmp_path: Path,
+) -> None:
+    three(tmp_path, 4, 4, 4, 4, 3, 3, 4)
+    groups = ("group.1=0:1:2", "group.2=3:4:5", "group.3=6", "weight.6=0")
+    members(tmp_path / "e", *groups, voters=7)
+    assert zxids(history_of(tmp_path / "e").read())[-1] == make_zxid(1, 3)
+    assert audited(tmp_path / "e").committed_zxid == make_zxid(1, 3)
+
+
+def test_voter_that_outweighs_the_others__decides(tmp_path: Path) -> None:
+    three(tmp_path, 4, 3, 3)
+    members(tmp_path / "e", "group.1=0:1:2", "weight.0=5", voters=3)
+    assert zxids(history_of(tmp_path / "e").read())[-1] == make_zxid(1, 4)
+    assert audited(tmp_path / "e").committed_zxid == make_zxid(1, 4)
+
+
+def test_voters_that_were_not_given__count(tmp_path: Path) -> None:
+    three(tmp_path, 4, 4, 3)
+    members(tmp_path / "e", voters=5)
+    assert zxids(history_of(tmp_path / "e").read())[-1] == make_zxid(1, 3)
+    shutil.rmtree(tmp_path / "e" / "2")
+    # Two of five can decide nothing: it is their word, and that is said.
+    history = history_of(tmp_path / "e")
+    assert zxids(history.read())[-1] == make_zxid(1, 4)
+    assert "of the 5 voters the files of 2 were given" in history.electorate.caution
+
+
+def reconfigured(counter: int, voters: int) -> LogEntry:
+    servers = [f"server.{n}=10.0.0.{n}:2888:3888:participant;2181" for n in range(voters)]
+    text = "\n".join([*servers, f"version={make_zxid(1, counter):x}"])
+    return LogEntry(
+        header(counter, OpCode.RECONFIG), SetDataTxn("/zookeeper/config", text.encode(), 1)
+    )
+
+
+def test_record_that_makes_observers_voters__both_sides_decide_on_it(tmp_path: Path) -> None:
+    """By two of three it is agreed on, by two of the five that it makes it is not."""
+    entries = [created(1), created(2), reconfigured(3, voters=5), created(4, total=3)]
+    for number, count in enumerate((3, 3, 2, 2, 2)):
+        write_log(tmp_path / "e" / str(number), entries[:count])
+    members(tmp_path / "e", voters=3, observers=2)
+    history = history_of(tmp_path / "e")
+    assert zxids(history.read())[-1] == make_zxid(1, 2)
+    logs = [tmp_path / "e" / str(n) / "version-2" / "log.100000001" for n in range(5)]
+    append(logs[4], entries[2])
+    assert zxids(history.read()) == [make_zxid(1, 3)]
+    assert history.electorate.voters == 5
+    for log in logs[:2]:
+        append(log, entries[3])
+    assert zxids(history.read()) == []
+    append(logs[4], entries[3])
+    assert zxids(history.read()) == [make_zxid(1, 4)]
+
+
+def test_record_that_makes_observers_voters__the_head_is_that_of_the_new_quorum(
+    tmp_path: Path,
+) -> None:
+    entries = [created(1), created(2), reconfigured(3, voters=5), created(4, total=3)]
+    for number, count in enumerate((4, 4, 3, 3, 3)):
+        write_log(tmp_path / "e" / str(number), entries[:count])
+    members(tmp_path / "e", voters=3, observers=2)
+    state = ensemble_state(DISK, one_ensemble([str(tmp_path / "e")]))
+    assert (state.head, state.differing) == (make_zxid(1, 3), ())
+    assert zxids(history_of(tmp_path / "e").read())[-1] == make_zxid(1, 3)
+    assert audited(tmp_path / "e").committed_zxid == make_zxid(1, 3)

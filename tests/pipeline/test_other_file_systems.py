@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from keepfast.pipeline import staging
+from keepfast.pipeline.api import change_feed, state_at
 from keepfast.pipeline.auditing import audit_places
-from keepfast.pipeline.layout import PlaceError
+from keepfast.pipeline.feed import FollowOptions, follow_history, write_history
+from keepfast.pipeline.layout import PlaceError, list_local
 from keepfast.pipeline.listing import list_place
 from keepfast.pipeline.outputs import write_tables
 from keepfast.pipeline.sources import read_table
-from keepfast.pipeline.staging import Staging
+from keepfast.pipeline.staging import Staging, as_named
+from keepfast.pipeline.state import ensemble_state, one_ensemble, read_only_disk
 from tests.cases import CASES_DIR
 from tests.pipeline.test_audit_cases import audited, fingerprint
 
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 BROKEN = CASES_DIR / "diff-over-gap-3.9.5"
+HEALTHY = CASES_DIR / "healthy-elections-3.9.5"
+DISK = read_only_disk()
 _numbers = count()
 
 
@@ -76,6 +82,41 @@ def test_tables__have_all_rows_and_the_names_of_the_files(
     assert files.count() > 0
 
 
+def test_state_and_history__are_the_same_as_of_local_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = mounted(spark, HEALTHY)
+    before = fingerprint(HEALTHY)
+    state, local = (ensemble_state(DISK, one_ensemble([str(one)])) for one in (place, HEALTHY))
+    assert (state.head, state.agreeing) == (local.head, local.agreeing)
+    assert state.tree.state_digest == local.tree.state_digest
+    assert change_feed(place, spark=spark).count() == change_feed(str(HEALTHY), spark=spark).count()
+    assert state_at(place, spark=spark).count() == local.tree.node_count
+    (written,) = write_history(spark, [place], str(tmp_path / "feed"))
+    assert (written.last_zxid, written.end_kind) == (local.head, "end")
+    with pytest.raises(PlaceError, match="cannot be followed"):
+        follow_history(spark, [place], str(tmp_path / "f"), FollowOptions(), lambda *_: None)
+    assert fingerprint(HEALTHY) == before
+
+
+def test_sentence_about_a_copy__has_the_name_where_it_lies(spark: SparkSession) -> None:
+    place = mounted(spark, BROKEN)
+    ensemble = one_ensemble([f"{place}/0"])
+    (server,) = ensemble.servers
+    assert server.server == "0"
+    assert as_named(server.logs[0].path).startswith(f"{place}/0/version-2/log.")
+
+
+def test_files_that_python_reads_itself__are_copied_with_their_times(tmp_path: Path) -> None:
+    staging._fetch(list_local(str(HEALTHY)), str(tmp_path / "copy"))
+    wanted = sorted(path for path in HEALTHY.rglob("*") if staging._is_wanted(path.name))
+    copies = [tmp_path / "copy" / path.relative_to(HEALTHY) for path in wanted if path.is_file()]
+    assert copies
+    for path, copy in zip([one for one in wanted if one.is_file()], copies, strict=True):
+        assert copy.read_bytes() == path.read_bytes()
+        assert copy.stat().st_mtime == pytest.approx(path.stat().st_mtime, abs=0.001)
+
+
 def test_place_that_is_not_there__one_sentence(spark: SparkSession) -> None:
     place = mounted(spark, BROKEN)
     with pytest.raises(PlaceError, match="no such directory"):
@@ -86,5 +127,6 @@ def test_place_that_is_not_there__one_sentence(spark: SparkSession) -> None:
 
 def test_copies__are_made_once_for_one_staging(spark: SparkSession) -> None:
     place = mounted(spark, BROKEN)
-    staging = Staging(spark)
-    assert staging.list_any(place).path == staging.list_any(place + "/").path
+    once = Staging(spark)
+    assert once.list_any(place).path == once.list_any(place + "/").path
+    assert once.here(place) == once.here(place + "/")

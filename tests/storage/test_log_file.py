@@ -158,6 +158,14 @@ def test_checksum_and_length_zero__damage_where_bytes_follow() -> None:
     assert ending.valid_after == OFFSETS[3]
 
 
+def test_record_that_reads_as_zeros__the_next_one_is_found() -> None:
+    """The end mark in front of it is gone as well, so that no pattern shows where it begins."""
+    for number in range(1, len(ENTRIES) - 1):
+        entries, ending = read(zeroed(LOG, OFFSETS[number], OFFSETS[number + 1]))
+        assert entries == ENTRIES[:number]
+        assert ending.valid_after == OFFSETS[number + 1]
+
+
 def test_absurd_length__costs_no_memory() -> None:
     class Counting:
         def __init__(self, data: bytes) -> None:

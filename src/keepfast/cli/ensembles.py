@@ -12,10 +12,13 @@ from keepfast.cli.values import counted, hexadecimal, parse_moment, zxid_fields
 from keepfast.pipeline import (
     EnsembleFiles,
     EnsembleState,
+    JavaNotFound,
+    JobFailed,
     Moment,
     PlaceError,
     ServersDisagree,
     StateUnknown,
+    as_named,
     one_ensemble,
 )
 
@@ -26,17 +29,23 @@ def explained() -> Iterator[None]:
     try:
         yield
     except PlaceError as error:
-        raise CommandFailed(str(error)) from error
+        raise CommandFailed(as_named(str(error))) from error
     except ServersDisagree as error:
-        raise CommandFailed(str(error), ExitCode.WRONG) from error
+        raise CommandFailed(as_named(str(error)), ExitCode.WRONG) from error
     except StateUnknown as error:
+        raise CommandFailed(as_named(str(error)), ExitCode.REFUSED) from error
+    except JavaNotFound as error:
         raise CommandFailed(str(error), ExitCode.REFUSED) from error
 
 
 def open_ensemble(places: Sequence[str]) -> EnsembleFiles:
     """The one ensemble behind the places; ends the command if there is none, or more."""
-    with explained():
-        return one_ensemble(places)
+    try:
+        with explained():
+            return one_ensemble(places)
+    except JobFailed as error:
+        # Spark reads what nobody else here can.
+        raise CommandFailed(str(error), ExitCode.REFUSED) from error
 
 
 def moment_at(text: str | None, option: str = "--at") -> Moment:
@@ -79,8 +88,7 @@ def state_rows(state: EnsembleState) -> list[tuple[str, str]]:
             why = "records that were never committed may lie in its files; keepfast audit tells"
         rows.append(("another on", f"{names}: {why}"))
     rows += [(f"server {name}", why) for name, why in state.silent.items()]
-    if chosen.note:
-        rows.append(("note", chosen.note))
+    rows += [("note", note) for note in (chosen.note, state.caution) if note]
     return rows
 
 
@@ -99,6 +107,7 @@ def state_fields(state: EnsembleState, asked: Moment) -> dict[str, object]:
         "reaches": state.chosen.reaches,
         "proven": state.chosen.is_proven,
         "note": state.chosen.note,
+        "caution": state.caution,
     }
 
 

@@ -107,6 +107,8 @@ def _print(out: Out, found: list[FeedSummary], target: str) -> None:
             out.line(f"{one.ensemble}: {text}")
         if one.end_kind != "end":
             out.line(f"{one.ensemble}: ends there: {one.end}")
+        if one.caution:
+            out.line(f"{one.ensemble}: {one.caution}")
     out.line(f"Written to {target}/changes (Parquet); docs/data-dictionary.md has the columns.")
 
 
@@ -120,6 +122,7 @@ def _fields(one: FeedSummary) -> dict[str, object]:
         "gaps": list(one.gaps),
         "broken": one.broken,
         "end": {"kind": one.end_kind, "text": one.end},
+        "caution": one.caution,
     }
 
 

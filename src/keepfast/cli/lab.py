@@ -6,8 +6,10 @@ import shutil
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from keepfast import __version__
@@ -86,12 +88,17 @@ def run_lab(command: LabCommand) -> int:
         known = ", ".join(SCENARIOS)
         raise CommandFailed(f'there is no scenario "{unknown[0]}"; there are {known}')
     root = _folder(command.keep)
+    played: list[Outcome] = []
     try:
         played = _play_all(command, names, root, out)
         audits = _audit(played, root, command)
     except (ReleaseError, LabError) as error:
         raise CommandFailed(str(error), ExitCode.REFUSED) from error
     except JobFailed as error:
+        if not command.as_json:
+            # What was played, perhaps for minutes, is shown all the same.
+            _print_comparison(out, played, None)
+            out.flush()
         raise CommandFailed(str(error), ExitCode.REFUSED) from error
     finally:
         if command.keep is None and not command.has_report:
@@ -149,12 +156,14 @@ def _audit(
             if not places:
                 results.append(None)
                 continue
+            started = time.monotonic()
             result = audit_places(spark, tuple(places), AuditOptions())
             results.append(result.ensembles[0])
             if command.keep is not None or command.has_report:
                 text = f"keepfast lab {outcome.scenario.name} --server {outcome.release.name}"
-                target = Path(outcome.places[0]).parent.parent
-                write_documents(result, str(target), ReportFacts(text, __version__, "", 0.0))
+                finished = datetime.now(UTC).isoformat(timespec="seconds")
+                facts = ReportFacts(text, __version__, finished, time.monotonic() - started)
+                write_documents(result, str(Path(outcome.places[0]).parent.parent), facts)
     return results
 
 
@@ -194,14 +203,16 @@ def _print_values(out: Out, outcome: Outcome) -> None:
 
 
 def _print_comparison(
-    out: Out, played: Sequence[Outcome], audits: Sequence[EnsembleResult | None]
+    out: Out, played: Sequence[Outcome], audits: Sequence[EnsembleResult | None] | None
 ) -> None:
+    """One row a play; without `audits`, nothing was audited."""
     heads = ("scenario", "servers of", "ended", "the audit says")
     plays = [(one.scenario.name, one.release.name, one.ending.value) for one in played]
     used = sum(max(map(len, column)) + 2 for column in zip(*plays, heads[:3], strict=True))
     rows: list[tuple[str, ...]] = []
-    for cells, audit in zip(plays, audits, strict=True):
-        first, *others = _folded(_said(audit), used)
+    said = ["not audited"] * len(played) if audits is None else [_said(one) for one in audits]
+    for cells, text in zip(plays, said, strict=True):
+        first, *others = _folded(text, used)
         rows.append((*cells, first))
         rows.extend(("", "", "", line) for line in others)
     out.table(heads, rows)
@@ -219,14 +230,20 @@ def _said(result: EnsembleResult | None) -> str:
     if result is None:
         return "nothing to audit"
     finding = result.findings[0] if result.findings else None
+    if result.verdict is Verdict.CONSISTENT and not result.is_complete:
+        return "consistent in what could be checked"
     if result.verdict is Verdict.CONSISTENT or finding is None:
         return str(result.verdict.value)
     if finding.severity is FindingSeverity.NOTE:
         return str(result.verdict.value)
     paths = ", ".join(finding.paths[:3])
     server = "" if finding.server is None else f" on server {finding.server}"
-    first = "" if finding.first_zxid is None else f" at {format_zxid(finding.first_zxid)}"
-    return f"{result.verdict.value}: {finding.kind}{server}{first}{f': {paths}' if paths else ''}"
+    place = ""
+    if finding.first_zxid is not None:
+        place = f" at {format_zxid(finding.first_zxid)}"
+    elif finding.last_zxid is not None:
+        place = f" up to {format_zxid(finding.last_zxid)}"
+    return f"{result.verdict.value}: {finding.kind}{server}{place}{f': {paths}' if paths else ''}"
 
 
 def _document(outcome: Outcome, result: EnsembleResult | None) -> dict[str, object]:

@@ -35,6 +35,14 @@ def snapshots(version_dir: Path) -> list[Path]:
     return sorted(found, key=zxid_of)
 
 
+def newest_whole(version_dir: Path) -> Path | None:
+    """The newest snapshot that is whole: Apache's servers write theirs in place."""
+    for path in reversed(snapshots(version_dir)):
+        if _seals(path.read_bytes()):
+            return path
+    return None
+
+
 def lose_newest_snapshot(version_dir: Path) -> str:
     """Remove the newest snapshot; gives its name."""
     newest = snapshots(version_dir)[-1]
@@ -122,25 +130,27 @@ def zero_record(version_dir: Path, text: str) -> str:
 def change_in_snapshot(version_dir: Path, old: str, new: str) -> str:
     """Put a text of the same length in place of another in the newest snapshot; gives its name.
 
-    Of the whole ones: Apache's servers write theirs in place, and a kill may leave a part. All
-    seals are made right again, so that only the digest of the tree tells. Raises LabError.
+    Of the whole ones: a kill may leave a part. All seals are made right again, so that only the
+    digest of the tree tells. Raises LabError.
     """
-    for newest in reversed(snapshots(version_dir)):
-        content = newest.read_bytes()
-        places = (len(content) - back for back in _SEALS_FROM_END)
-        seals = [at for at in places if _is_seal(content, at)]
-        if seals:
-            break
-    else:
+    newest = newest_whole(version_dir)
+    if newest is None:
         raise LabError(f"no snapshot in {version_dir} is whole")
+    content = newest.read_bytes()
     if old.encode() not in content or len(old.encode()) != len(new.encode()):
         raise LabError(f"{newest} has no {old} that {new} could take the place of")
     changed = bytearray(content.replace(old.encode(), new.encode()))
     # Each covers everything before it, earlier seals included.
-    for at in seals:
+    for at in _seals(content):
         changed[at : at + 8] = zlib.adler32(changed[:at]).to_bytes(8, "big")
     newest.write_bytes(changed)
     return newest.name
+
+
+def _seals(content: bytes) -> list[int]:
+    """Where the seals of a snapshot are, in order; none if it is a part of one."""
+    places = (len(content) - back for back in _SEALS_FROM_END)
+    return [at for at in places if _is_seal(content, at)]
 
 
 def _is_seal(content: bytes, at: int) -> bool:

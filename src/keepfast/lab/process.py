@@ -53,7 +53,9 @@ class LabServer(LocalProcess):
             f"clientPort={self.address.port}",
             f"clientPortAddress={LOCAL_HOST}",
         ]
-        (self._work_dir / "zoo.cfg").write_text("\n".join([*own, *lines]) + "\n")
+        for folder in (self._work_dir, self.data_dir):
+            # Beside its data as well, where the audit looks for who votes.
+            (folder / "zoo.cfg").write_text("\n".join([*own, *lines]) + "\n")
 
     def start(self, properties: Mapping[str, str]) -> None:
         """Start the process, and do not wait."""

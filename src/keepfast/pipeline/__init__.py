@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from keepfast.pipeline.restore import Restored, RestoreRefused, restore_state
     from keepfast.pipeline.session import JobFailed, SessionOptions, spark_session
     from keepfast.pipeline.stages import AuditOptions
+    from keepfast.pipeline.staging import as_named
     from keepfast.pipeline.state import (
         EnsembleState,
         Moment,
@@ -90,6 +91,7 @@ _EXPORTS = {
     "StateUnknown": "state",
     "Undeletion": "undelete",
     "Verdict": "findings",
+    "as_named": "staging",
     "audit": "api",
     "audit_places": "auditing",
     "change_feed": "api",
@@ -147,6 +149,7 @@ __all__ = [
     "StateUnknown",
     "Undeletion",
     "Verdict",
+    "as_named",
     "audit",
     "audit_places",
     "change_feed",

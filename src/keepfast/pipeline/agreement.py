@@ -1,13 +1,16 @@
-"""The history that a majority of the servers holds, record by record, from their logs.
+"""The history that a quorum of the voters holds, record by record, from their logs.
 
-Theory of operation. Zab commits a record once a majority has it on disk, in the order of one chain.
+Theory of operation. Zab commits a record once a quorum has it on disk, in the order of one chain.
 So the history is found by asking at each record: which one follows it? A server whose log has this
 record, and another one right behind it, has an answer; so has one whose next record bears the next
 number. A server that was caught up by a snapshot has no answer for the records that the snapshot
-holds; it stands behind whatever the others say, but not alone. The answer of a majority of all
-servers is the next record. A record that was never committed, left in the log of a server that was
-away, gets the vote of a minority and is passed over; at the very end, such a record is not in the
-history yet, and may never be.
+holds; it stands behind whatever the others say, but not alone. The answer of a quorum of the
+voters (`electorate`) is the next record. A record that was never committed, left in the log of a
+server that was away, gets the vote of a minority and is passed over; at the very end, such a record
+is not in the history yet, and may never be.
+
+A record may change who votes. Those before the change and those behind it both have to have it;
+from there on the new ones decide.
 
 The same record may lie in two logs with different bytes (`wire.canonical_entry`): content counts.
 """
@@ -17,10 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from keepfast.pipeline.electorate import Electorate
 from keepfast.pipeline.server_log import Record, ServerLog
+from keepfast.tree import CONFIG
 from keepfast.wire import (
     LogEntry,
     MalformedRecord,
+    OpCode,
+    SetDataTxn,
     canonical_entry,
     counter_of,
     decode_entry,
@@ -28,6 +35,9 @@ from keepfast.wire import (
     follows_in_epoch,
     format_zxid,
 )
+
+_TYPE = slice(28, 32)  # in an entry: behind session id, cxid, zxid and time
+_RECONFIG = OpCode.RECONFIG.to_bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +58,10 @@ class Stop:
 class Agreement:
     """Walks the agreed history from a zxid on; `reached` is the last zxid that it gave."""
 
-    def __init__(self, logs: list[ServerLog], quorum: int, after: int) -> None:
-        """`quorum` servers have to hold a record; `after` must be a point of the history."""
+    def __init__(self, logs: list[ServerLog], electorate: Electorate, after: int) -> None:
+        """A quorum of `electorate` has to hold a record; `after` must be a point of the history."""
         self._logs = logs
-        self.quorum = quorum
+        self.electorate = electorate
         self.reached = after
         self.stop = Stop("end", "nothing was read yet")
         self._known_leads: dict[tuple[str, int, str, int], bool] = {}
@@ -68,6 +78,7 @@ class Agreement:
             if record is None:
                 return
             self.reached = record.zxid
+            self.electorate = self.electorate.changed(new_config(record))
             # Before it is given out: the caller may not come back for more.
             for log in self._logs:
                 log.skip_to(record.zxid)
@@ -114,23 +125,30 @@ class Agreement:
             if any(known.zxid == record.zxid for known, _ in votes):
                 self._vote(votes, record, server)
         for record, voters in votes:
-            if len(voters) >= self.quorum:
+            if self._is_held_by_quorum(record, voters):
                 return record
         # Nobody else says otherwise, or what others say is of an older epoch. Then servers count as
         # well that cannot tell what follows here, but have later records that this one leads to.
+        # What observers alone hold stands in nobody's way.
+        votes = [vote for vote in votes if self.electorate.support(vote[1])[2]] or votes
         votes.sort(key=lambda vote: vote[0].zxid)
         record, voters = votes[-1]
         is_newest = len(votes) == 1 or epoch_of(votes[-2][0].zxid) < epoch_of(record.zxid)
         if is_newest:
-            supporters = {
+            supporters = [
                 server
                 for other, server in beyond
                 if server not in voters and self._leads_to(voters, other)
-            }
-            if len(voters) + len(supporters) >= self.quorum:
+            ]
+            if self._is_held_by_quorum(record, voters + supporters):
                 return record
         self.stop = self._too_few(votes)
         return None
+
+    def _is_held_by_quorum(self, record: Record, servers: list[str]) -> bool:
+        """Whether these servers decide on a record, also by what it makes of the members."""
+        after = self.electorate.changed(new_config(record))
+        return self.electorate.is_quorum(servers) and after.is_quorum(servers)
 
     def _leads_to(self, servers: list[str], record: Record) -> bool:
         """Whether one of the servers has `record` too, further on."""
@@ -186,9 +204,22 @@ class Agreement:
             return Stop("conflict", text, servers, first)
         text = (
             f"{format_zxid(first)} and what follows it is held by {', '.join(servers)} alone, "
-            f"and not by {self.quorum} servers"
+            f"which is no quorum of the {self.electorate.counted}"
         )
         return Stop("minority", text, servers, first)
+
+
+def new_config(record: Record) -> str:
+    """What a record makes of /zookeeper/config; empty if it is not about who the members are."""
+    if record.entry[_TYPE] != _RECONFIG:
+        return ""
+    try:
+        body = decode_entry(record.entry).body
+    except MalformedRecord:
+        return ""
+    if not isinstance(body, SetDataTxn) or body.path != CONFIG:
+        return ""
+    return (body.data or b"").decode("utf-8", "replace")
 
 
 def _is_next(zxid: int, reached: int, before: int | None) -> bool:

@@ -20,7 +20,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from keepfast.pipeline.auditing import audit_places
-from keepfast.pipeline.feed import absolute_place, history_frame
+from keepfast.pipeline.feed import absolute_place, history_frame, seen_by_tasks
 from keepfast.pipeline.findings import AuditResult, Verdict
 from keepfast.pipeline.outputs import check_out, findings_table, write_documents, write_tables
 from keepfast.pipeline.report.words import summary_of
@@ -114,7 +114,7 @@ def state_at(
         return _replayed(source, at)
     spark = spark or open_session()
     spark.dataSource.register(StateSource)
-    places = [absolute_place(place) for place in _named(source)]
+    places = [absolute_place(place) for place in seen_by_tasks(spark, _named(source))]
     reader = spark.read.format(FORMAT).option("paths", json.dumps(places))
     moment = moment_of(at)
     if moment.zxid is not None:

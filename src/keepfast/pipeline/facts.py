@@ -8,13 +8,14 @@ what its seals and its stats say.  Nothing here compares servers.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from keepfast.pipeline.columns.access import open_file
 from keepfast.pipeline.columns.known import Known
 from keepfast.pipeline.parts import Part
 from keepfast.pipeline.scan import Summary, add_hashes, summarize
+from keepfast.pipeline.voters import config_in
 from keepfast.storage import Disk, Frame, LogReader, ReadFile, load_tree, survey
 from keepfast.wire import (
     CorruptSnapshot,
@@ -29,8 +30,6 @@ _HEADER_SIZE = 16
 _EPOCH_LIMIT_BYTES = 64
 # In the reasons for bytes that are no record: those on which Apache does not start.
 _STOPPING = ("fails its checksum", "claims", "ZKLG")
-# A configuration is a page of text; more than this is something else under its name.
-_CONFIG_LIMIT_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +195,28 @@ def joined(parts: Sequence[LogFacts]) -> LogFacts:
     return whole
 
 
+def sealed(log: LogFacts, last: int, end: int) -> LogFacts:
+    """A log that ends with the record `last` at the offset `end`, whatever lies behind that."""
+    if log.end <= end and all(bad.offset < end for bad in log.bad):
+        return log
+    runs = [
+        replace(run, last=last, end=end) if run.first <= last < run.last else run
+        for run in log.runs
+        if run.start < end
+    ]
+    return replace(
+        log,
+        runs=tuple(runs),
+        bad=tuple(bad for bad in log.bad if bad.offset < end),
+        records=log.records - _zxids_in(log.runs) + _zxids_in(runs),
+        end=min(log.end, end),
+    )
+
+
+def _zxids_in(runs: Iterable[Run]) -> int:
+    return sum(run.last - run.first + 1 for run in runs)
+
+
 def _goes_on(run: Run, following: Run) -> bool:
     return run.end == following.start and follows_in_epoch(following.first, run.last)
 
@@ -307,7 +328,6 @@ def snapshot_facts(disk: Disk, path: str, zxid: int, mtime: float) -> SnapshotFa
         is_gone = isinstance(error, FileNotFoundError)
         facts = SnapshotFacts(path, zxid, size, mtime, False, reason)
         return replace(facts, error=reason, is_gone=is_gone)
-    node = tree.find("/zookeeper/config")
     return SnapshotFacts(
         path,
         zxid,
@@ -318,7 +338,7 @@ def snapshot_facts(disk: Disk, path: str, zxid: int, mtime: float) -> SnapshotFa
         digest_zxid=info.digest_zxid,
         digest=info.digest,
         znodes=tree.node_count,
-        config="" if node is None else (node.data or b"").decode("utf-8", "replace"),
+        config=config_in(tree),
     )
 
 
@@ -330,12 +350,3 @@ def epoch_value(disk: Disk, path: str) -> int:
     except (OSError, UnicodeDecodeError):
         return -1
     return int(text) if text.isdecimal() and len(text) < 20 else -1
-
-
-def config_text(disk: Disk, path: str) -> str:
-    """The text of a configuration file; empty if it cannot be read."""
-    try:
-        with disk.open_read(path) as file:
-            return file.read_at(0, _CONFIG_LIMIT_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -15,13 +15,21 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from keepfast.pipeline.history import BROKEN, GAP, EnsembleHistory, HistoryGone
-from keepfast.pipeline.history_source import FORMAT, HistorySource
-from keepfast.pipeline.layout import EnsembleFiles, discover, local_path, split_place
+from keepfast.pipeline.history_source import FORMAT, HistorySource, electorate_for
+from keepfast.pipeline.layout import (
+    EnsembleFiles,
+    PlaceError,
+    discover,
+    is_remote,
+    local_path,
+    split_place,
+)
 from keepfast.pipeline.outputs import check_out
+from keepfast.pipeline.staging import local_places
 from keepfast.pipeline.state import read_only_disk
 from keepfast.wire import KeepfastError
 
@@ -55,6 +63,7 @@ class FeedSummary:
     # Why it ends there: "end", "minority", "conflict" or "hole" (agreement.Stop), and in words.
     end_kind: str = "end"
     end: str = ""
+    caution: str = ""  # who was not asked, if those who were are no quorum
 
 
 def history_frame(
@@ -62,7 +71,21 @@ def history_frame(
 ) -> DataFrame:
     """The change feed of all that is there now, as a DataFrame."""
     spark.dataSource.register(HistorySource)
-    return spark.read.format(FORMAT).options(**_options(places, quorum)).load()
+    options = _options(seen_by_tasks(spark, places), quorum)
+    return spark.read.format(FORMAT).options(**options).load()
+
+
+def seen_by_tasks(spark: SparkSession, places: Sequence[str]) -> list[str]:
+    """The places as directories that tasks can read; raises PlaceError if there is no way."""
+    is_local = (spark.sparkContext.master or "").startswith("local")
+    for place in places:
+        if is_remote(place) and not is_local:
+            raise PlaceError(
+                place,
+                "is brought to this machine, and tasks run elsewhere; leave --master out, or copy "
+                "the directories to a place that all of them see",
+            )
+    return local_places(places, spark)
 
 
 def _options(places: Sequence[str], quorum: int | None) -> dict[str, str]:
@@ -84,8 +107,9 @@ def write_history(
     spark: SparkSession, places: Sequence[str], out: str, quorum: int | None = None
 ) -> list[FeedSummary]:
     """Write the feed to `out`, which must not hold one; gives what was written."""
-    ensembles = discover(places)
     check_out(out, places)
+    places = seen_by_tasks(spark, places)
+    ensembles = discover(places)
     target = os.path.join(out, _CHANGES)
     if os.path.lexists(target) or os.path.lexists(os.path.join(out, _CHECKPOINT)):
         raise FeedRefused(f"{out} holds a feed already; name another directory, or remove it")
@@ -131,29 +155,20 @@ def _ended(ensemble: EnsembleFiles, found: FeedSummary | None, quorum: int | Non
     found = found or FeedSummary(ensemble.name, 0, 0, None, None)
     if found.broken:
         return found
+    electorate = electorate_for(ensemble, quorum)
+    found = replace(found, caution=electorate.caution)
     try:
         walk = EnsembleHistory(
-            read_only_disk(), ensemble, quorum=quorum, after=found.last_zxid, with_values=False
+            *(read_only_disk(), ensemble),
+            electorate=electorate,
+            after=found.last_zxid,
+            with_values=False,
         )
         for _ in walk.read():
             continue  # written since
     except HistoryGone as error:
-        return _with_end(found, "hole", str(error))
-    return _with_end(found, walk.stop.kind, walk.stop.text)
-
-
-def _with_end(found: FeedSummary, kind: str, text: str) -> FeedSummary:
-    return FeedSummary(
-        found.ensemble,
-        found.transactions,
-        found.rows,
-        found.first_zxid,
-        found.last_zxid,
-        found.gaps,
-        found.broken,
-        kind,
-        text,
-    )
+        return replace(found, end_kind="hole", end=str(error))
+    return replace(found, end_kind=walk.stop.kind, end=walk.stop.text)
 
 
 # -- followed --------------------------------------------------------------------------------------
@@ -211,6 +226,9 @@ def follow_history(
 
     `on_batch` hears of each micro-batch that is complete, on another thread.
     """
+    for place in places:
+        if is_remote(place):
+            raise PlaceError(place, "cannot be followed: only local directories can")
     check_out(out, places)
     _check_same_servers(discover(places), out, options.quorum)
     spark.dataSource.register(HistorySource)

@@ -77,6 +77,8 @@ class Finding:
         return (
             -grave,
             not self.is_divergence,
+            # What is lost on all servers, before what is wrong with one.
+            self.server is not None,
             int(self.check[1:]),
             self.server or "",
             -1 if self.first_zxid is None else self.first_zxid,

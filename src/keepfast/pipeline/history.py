@@ -1,7 +1,7 @@
 """The history of an ensemble: every transaction that its servers agree on, with what it changed.
 
 It begins at the oldest snapshot from which the logs lead on (or at the empty tree) and ends where a
-majority of the servers ends. The tree is replayed along, so that each row knows the value before;
+quorum of the voters ends. The tree is replayed along, so that each row knows the value before;
 each digest on the way is compared. Where the records between two points are on no server any more,
 the feed has a row that says so, and goes on from the next snapshot: what is missing is never passed
 over in silence.
@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 from keepfast.pipeline.agreement import Agreement, Stop
 from keepfast.pipeline.changes import ZnodeChange, changes_of
+from keepfast.pipeline.electorate import Electorate
 from keepfast.pipeline.layout import EnsembleFiles, ServerFiles
 from keepfast.pipeline.server_log import Record, ServerLog
 from keepfast.pipeline.state import directory_of, is_exact, shared_digest
+from keepfast.pipeline.voters import config_in, electorate_by_files
 from keepfast.storage import (
     Disk,
     Frame,
@@ -110,16 +112,17 @@ class EnsembleHistory:
         disk: Disk,
         ensemble: EnsembleFiles,
         *,
-        quorum: int | None = None,
+        electorate: Electorate | None = None,
         after: int | None = None,
         with_values: bool = True,
     ) -> None:
         """Stand at `after`, or at the oldest point there is.
 
-        Raises HistoryGone if there is no way to `after`.
+        Without `electorate` the files tell who votes. Raises HistoryGone if there is no way to
+        `after`.
         """
         self.ensemble = ensemble
-        self.quorum = quorum or len(ensemble.servers) // 2 + 1
+        self._electorate = electorate or electorate_by_files(disk, ensemble).of_given()
         self._disk = disk
         self._with_values = with_values
         self._replay: replay.Replay | None = None
@@ -134,6 +137,11 @@ class EnsembleHistory:
     def stop(self) -> Stop:
         """Why the last `read` ended."""
         return self._agreement.stop
+
+    @property
+    def electorate(self) -> Electorate:
+        """Who votes on what comes next."""
+        return self._agreement.electorate
 
     @property
     def tree(self) -> Tree | None:
@@ -185,7 +193,7 @@ class EnsembleHistory:
             ServerLog(self._disk, directory_of(server), server.server)
             for server in self.ensemble.servers
         ]
-        return Agreement(logs, self.quorum, base.zxid)
+        return Agreement(logs, self._electorate.changed(config_in(tree)), base.zxid)
 
     def _begin(self) -> Agreement:
         found = self._enter(origins(self._disk, self.ensemble.servers))
@@ -245,6 +253,7 @@ class EnsembleHistory:
     def _pass_gap(self, last: int, stop: Stop, until: int | None) -> ZnodeChange | None:
         """Go on at the next snapshot from which the logs lead on; None if there is none."""
         before, held = self._agreement, self._replay
+        self._electorate = before.electorate
         found = self._enter(
             [
                 origin

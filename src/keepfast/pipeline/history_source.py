@@ -7,7 +7,7 @@ One task an ensemble: a history is a chain, and each row needs the tree in front
 the tree between micro-batches, in the memory of their Python process; one that does not have it
 makes it anew from the newest snapshot that leads there.
 
-An offset of the stream is a zxid for each ensemble: what a majority of its servers holds. It does
+An offset of the stream is a zxid for each ensemble: what a quorum of its voters holds. It does
 not depend on files, so that logs may roll, be purged, and servers come and go; the same two offsets
 always give the same rows, which is what makes a restart repeat nothing and lose nothing.
 """
@@ -30,11 +30,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from keepfast.pipeline.changes import ZnodeChange
+from keepfast.pipeline.electorate import Electorate
 from keepfast.pipeline.history import BROKEN, EnsembleHistory, HistoryBroken, HistoryGone, saying
 from keepfast.pipeline.history_table import HISTORY_SCHEMA, batches
 from keepfast.pipeline.layout import EnsembleFiles, ServerFiles, discover
 from keepfast.pipeline.schemas import spark_schema
 from keepfast.pipeline.state import read_only_disk
+from keepfast.pipeline.voters import electorate_by_files
 from keepfast.wire import KeepfastError, format_zxid, parse_zxid
 
 FORMAT = "zkhistory"
@@ -43,7 +45,7 @@ FORMAT = "zkhistory"
 _MOST_TRANSACTIONS = 100_000
 
 # Readers of this process by ensemble, for tasks that go on where the last one ended.
-_kept: dict[tuple[str, int | None], EnsembleHistory] = {}
+_kept: dict[tuple[str, str], EnsembleHistory] = {}
 
 
 class HistoryBehind(KeepfastError):  # noqa: N818 - it says what is the case
@@ -64,7 +66,8 @@ class _Settings:
     """The options of the source.
 
     The servers are looked for once, when a query starts: one whose directory is gone for a moment
-    still counts, or a minority would pass for a majority.
+    still counts, or a minority would pass for a majority. A stream also looks once who votes;
+    records that change the members count as they come.
     """
 
     def __init__(self, options: Any) -> None:
@@ -72,21 +75,35 @@ class _Settings:
         found = [EnsembleFiles(one.name, _bare(one.servers)) for one in discover(places)]
         self.ensembles = {ensemble.name: ensemble for ensemble in found}
         self.quorum = int(options["quorum"]) if options.get("quorum") else None
+        self._electorates: dict[str, Electorate] = {}
         self.limit = int(options.get("maxTransactions") or _MOST_TRANSACTIONS)
+
+    def electorate(self, name: str) -> Electorate:
+        """Who decides on the history of an ensemble."""
+        if name not in self._electorates:
+            self._electorates[name] = electorate_for(self.ensembles[name], self.quorum)
+        return self._electorates[name]
+
+    def fixed(self) -> _Settings:
+        """With all that is read from files once: the driver and the tasks must count alike."""
+        for name in self.ensembles:
+            self.electorate(name)
+        return self
 
     def history(self, name: str, after: int | None, with_values: bool = True) -> EnsembleHistory:
         """The history of an ensemble behind a zxid, or from its beginning."""
         return EnsembleHistory(
             read_only_disk(),
             self.ensembles[name],
-            quorum=self.quorum,
+            electorate=self.electorate(name),
             after=after,
             with_values=with_values,
         )
 
     def read(self, partition: HistoryPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
-        key = (repr(self.ensembles[partition.ensemble]), self.quorum)
+        name = partition.ensemble
+        key = (repr(self.ensembles[name]), repr(self.electorate(name)))
         history = _kept.pop(key, None)
         if history is None or history.reached != partition.after:
             try:
@@ -110,6 +127,12 @@ class _Settings:
         _kept[key] = history
 
 
+def electorate_for(ensemble: EnsembleFiles, quorum: int | None) -> Electorate:
+    """Who decides on the history of an ensemble: its voters, or as many as a person asks for."""
+    found = electorate_by_files(read_only_disk(), ensemble)
+    return found.of_given() if quorum is None else found.by_heads(quorum)
+
+
 def _until_broken(history: EnsembleHistory) -> Iterator[list[ZnodeChange]]:
     """The rows of a history; one that breaks ends with a row that says so.
 
@@ -122,8 +145,11 @@ def _until_broken(history: EnsembleHistory) -> Iterator[list[ZnodeChange]]:
 
 
 def _bare(servers: tuple[ServerFiles, ...]) -> tuple[ServerFiles, ...]:
-    """Without the files: which there are is looked up when they are read."""
-    return tuple(replace(server, files=()) for server in servers)
+    """Without logs and snapshots: which there are is looked up when they are read."""
+    return tuple(
+        replace(server, files=tuple(entry for entry in server.files if entry.kind == "config"))
+        for server in servers
+    )
 
 
 class HistorySource(DataSource):
@@ -144,7 +170,7 @@ class HistorySource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """All that is there now, and what comes."""
-        return HistoryStreamReader(_Settings(self.options))
+        return HistoryStreamReader(_Settings(self.options).fixed())
 
 
 class HistoryReader(DataSourceReader):
@@ -181,7 +207,7 @@ class HistoryStreamReader(DataSourceStreamReader):
         return ReadMaxRows(self._settings.limit)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
-        """How far a majority of each ensemble has come."""
+        """How far a quorum of each ensemble has come."""
         most = None if isinstance(limit, ReadAllAvailable) else self._settings.limit
         end = {}
         for name, reached in start.items():

@@ -32,20 +32,22 @@ TABLES = {
 
 
 def check_out(out: str, places: Sequence[str]) -> None:
-    """Refuse a target inside what is audited: nothing is ever written there."""
-    target = local_path(out)
+    """Refuse a target inside what is audited, by whatever name: nothing is ever written there."""
     for place in places:
         for part in split_place(place):
-            if part is None or is_remote(part):
-                continue
-            audited = local_path(part)
-            if target == audited or target.startswith(audited.rstrip("/") + "/"):
+            if part is not None and not is_remote(part) and _lies_in(out, local_path(part)):
                 raise PlaceError(out, f"lies in {part}, which is audited; name a directory outside")
     for ensemble in discover([place for place in places if not is_remote(place)] or []):
         for server in ensemble.servers:
             for directory in (server.snapshots_dir, server.logs_dir):
-                if target.startswith(directory.rstrip("/") + "/"):
+                if _lies_in(out, directory):
                     raise PlaceError(out, f"lies in {directory}, which is audited")
+
+
+def _lies_in(out: str, directory: str) -> bool:
+    # Links lead there as well as names do.
+    target, place = os.path.realpath(local_path(out)), os.path.realpath(directory)
+    return os.path.commonpath([target, place]) == place
 
 
 def write_documents(result: AuditResult, out: str, facts: ReportFacts | None = None) -> None:

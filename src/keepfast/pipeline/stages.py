@@ -23,22 +23,29 @@ from keepfast.pipeline.checks.agreement import (
     suspicious_buckets,
 )
 from keepfast.pipeline.checks.plan import ReplayOutcome, ReplayPlan, ServerOutcome, plan_replay
-from keepfast.pipeline.checks.roles import Roles, roles_of, version_of
 from keepfast.pipeline.checks.serving import replay_ensemble
 from keepfast.pipeline.checks.view import EnsembleView, ServerView
 from keepfast.pipeline.columns.access import open_file
 from keepfast.pipeline.columns.known import Known
 from keepfast.pipeline.coverage import coverage_of, lanes_of
+from keepfast.pipeline.electorate import (
+    Electorate,
+    electorate_of,
+    is_configuration,
+    own_id,
+    version_of,
+    with_version_of_name,
+)
 from keepfast.pipeline.facts import (
     EpochFacts,
     LogFacts,
     RecordFacts,
     SnapshotFacts,
-    config_text,
     epoch_value,
     joined,
     log_facts,
     record_facts,
+    sealed,
     snapshot_facts,
 )
 from keepfast.pipeline.findings import (
@@ -53,12 +60,14 @@ from keepfast.pipeline.parts import Part, parts_of, side_by_side
 from keepfast.pipeline.scan import Summary
 from keepfast.pipeline.schemas import BUCKET_BITS
 from keepfast.pipeline.verdict import verdict_of
+from keepfast.pipeline.voters import config_text
 from keepfast.storage import (
     DataDirectory,
     Disk,
     Manifest,
     ReadFile,
     RealDisk,
+    Seal,
     disk_views,
     load_manifest,
 )
@@ -138,6 +147,15 @@ class PlacesDisk(disk_views.ReadOnlyDisk):
     def open_read(self, path: str) -> ReadFile:
         return open_file(path) if is_remote(path) else super().open_read(path)
 
+    def exists(self, path: str) -> bool:
+        if not is_remote(path):
+            return super().exists(path)
+        try:
+            open_file(path).close()
+        except OSError:
+            return False
+        return True
+
     def size(self, path: str) -> int:
         if not is_remote(path):
             return super().size(path)
@@ -194,7 +212,7 @@ def audit_with(
     judged = _judged(run, views, records, options)
     # A record may have changed who votes since the newest snapshot: then a majority is another one.
     fresh = [
-        _with_new_roles(view, outcome) for view, (_, outcome) in zip(views, judged, strict=True)
+        _with_new_voters(view, outcome) for view, (_, outcome) in zip(views, judged, strict=True)
     ]
     changed = [index for index, view in enumerate(fresh) if view != views[index]]
     again = _judged(run, [fresh[i] for i in changed], [records[i] for i in changed], options)
@@ -225,17 +243,17 @@ def _judged(
     return list(zip(agreements, outcomes, strict=True))
 
 
-def _with_new_roles(view: EnsembleView, outcome: ReplayOutcome) -> EnsembleView:
-    """The view with the roles by what the records made of the membership."""
+def _with_new_voters(view: EnsembleView, outcome: ReplayOutcome) -> EnsembleView:
+    """The view with those who vote by what the records made of the membership."""
     texts = [server.membership for server in outcome.servers]
     if all(version_of(text) == 0 for text in texts):
         return view
     texts += [text for server in view.servers for text in server.configurations]
-    return replace(view, roles=_roles(view.servers, texts))
+    return replace(view, electorate=_electorate(view.servers, texts))
 
 
-def _roles(servers: tuple[ServerView, ...], texts: list[str]) -> Roles:
-    return roles_of([(server.name, server.server_id) for server in servers], texts)
+def _electorate(servers: tuple[ServerView, ...], texts: list[str]) -> Electorate:
+    return electorate_of([(server.name, server.server_id) for server in servers], texts)
 
 
 def _views(run: Runner, ensembles: Sequence[EnsembleFiles]) -> list[EnsembleView]:
@@ -251,7 +269,7 @@ def _views(run: Runner, ensembles: Sequence[EnsembleFiles]) -> list[EnsembleView
         is_live = any(one.is_changed for entry in entries for one in found.get(entry.path, ()))
         servers = tuple(_server_view(server, found) for server in files.servers)
         texts = [text for server in servers for text in server.configurations]
-        views.append(EnsembleView(files.name, servers, _roles(servers, texts), is_live))
+        views.append(EnsembleView(files.name, servers, _electorate(servers, texts), is_live))
     return views
 
 
@@ -263,6 +281,7 @@ def _server_view(server: ServerFiles, found: dict[str, list[FileFacts]]) -> Serv
     manifest = _manifest(server)
     # Files that a Keepfast server put out of use are no part of its history.
     retired = set() if manifest is None else {retired.name for retired in manifest.retired}
+    seals = {} if manifest is None else _seals(server, manifest)
     membership = "" if manifest is None else (manifest.membership or b"").decode("utf-8", "replace")
     for entry in server.files:
         if entry.name in retired:
@@ -270,7 +289,9 @@ def _server_view(server: ServerFiles, found: dict[str, list[FileFacts]]) -> Serv
         facts = found.get(entry.path, [])
         of_log = [one.log for one in facts if one.log is not None]
         if of_log and not any(one.is_gone for one in of_log):
-            logs.append(joined(of_log))
+            seal = seals.get(entry.name)
+            log = joined(of_log)
+            logs.append(log if seal is None else sealed(log, seal.last, seal.end))
         snapshots += [
             one.snapshot for one in facts if one.snapshot is not None and not one.snapshot.is_gone
         ]
@@ -292,24 +313,36 @@ def _server_view(server: ServerFiles, found: dict[str, list[FileFacts]]) -> Serv
     )
 
 
+def _seals(server: ServerFiles, manifest: Manifest) -> dict[str, Seal]:
+    """Where logs that are finished end, by their names.
+
+    Not where another log is there as well: an Apache server went on in it, which replays all that
+    a file holds.
+    """
+    logs = {entry.name for entry in server.files if entry.kind == "log"}
+    listed = {one.name for one in manifest.segments} | {one.name for one in manifest.retired}
+    if not logs <= listed:
+        return {}
+    return {one.name: one.seal for one in manifest.segments if one.seal is not None}
+
+
 def _own_id(server: ServerFiles, found: dict[str, list[FileFacts]]) -> str | None:
     for entry in server.files:
         if entry.name == "myid" and found.get(entry.path):
-            text = (found[entry.path][0].config or "").strip()
-            return text if text.isdecimal() else None
+            return own_id(found[entry.path][0].config or "")
     return None
 
 
 def _configurations(
     server: ServerFiles, found: dict[str, list[FileFacts]], snapshots: list[SnapshotFacts]
 ) -> list[str]:
-    """The texts that name the members: those in snapshots, and the files of the server."""
-    texts = [snapshot.config for snapshot in snapshots if snapshot.config]
+    """The texts that name the members: the newest in a snapshot, and the files of the server."""
+    # Older ones were right once; members that came without a record are in none of them.
+    texts = [one.config for one in sorted(snapshots, key=lambda one: one.zxid) if one.config][-1:]
     for entry in server.files:
-        # Apache's `.next` is a proposal, `.bak` what was before.
-        is_one = entry.name == "zoo.cfg" or entry.name.startswith("zoo.cfg.dynamic")
-        if entry.kind == "config" and is_one and not entry.name.endswith((".next", ".bak")):
-            texts += [one.config for one in found.get(entry.path, ()) if one.config]
+        if is_configuration(entry.name):
+            configs = [one.config for one in found.get(entry.path, ()) if one.config]
+            texts += [with_version_of_name(entry.name, config) for config in configs]
     return texts
 
 
@@ -429,13 +462,13 @@ def _unchecked(view: EnsembleView, outcome: ReplayOutcome) -> list[str]:
     found += [
         f"server {server.name} holds no history" for server in view.servers if server.head < 0
     ]
-    absent = view.roles.absent_count
+    absent = view.electorate.absent_count
     if absent:
-        named = f" ({', '.join(view.roles.absent)})" if view.roles.absent else ""
+        named = f" ({', '.join(view.electorate.absent)})" if view.electorate.absent else ""
         verb = "was" if absent == 1 else "were"
         found.append(
-            f"{absent} of the {view.voters} voters{named} {verb} not among the directories given: "
-            "what a majority holds is proven only as far as the others show it"
+            f"{absent} of the {view.electorate.voters} voters{named} {verb} not among the "
+            "directories given: what a majority holds is proven only as far as the others show it"
         )
     found += [sentence for server in view.servers for sentence in server.unreadable]
     found += [f"{path} {why}" for server in view.servers for path, _, why in server.unread]

@@ -1,4 +1,7 @@
-"""Files that only Spark can read, brought to this machine through Hadoop.
+"""Files of other file systems, brought to this machine.
+
+The audit needs that for those that only Spark can read. State and history are replayed by what
+reads local files, so they have all places brought here (`here`).
 
 Workers are Python processes without a JVM: they open local files, and what pyarrow or fsspec can.
 Whatever else Spark reads (`hdfs://` without libhdfs, `viewfs://`, a vendor's own scheme) is copied
@@ -17,6 +20,7 @@ import functools
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +32,7 @@ from keepfast.pipeline.layout import (
     is_remote,
     kind_of,
     list_local,
+    split_place,
 )
 from keepfast.pipeline.listing import list_place, list_with_spark
 
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NEEDED = ("keepfast.manifest", "keepfast.witness")
+_PIECE_BYTES = 8 << 20
 
 
 @functools.cache
@@ -45,11 +51,39 @@ def _root() -> str:
     return path
 
 
+# Directories of all copies that this process made, and what they are copies of.
+_copies: dict[str, str] = {}
+
+
+def as_named(text: str) -> str:
+    """A sentence with the names that files have where they lie."""
+    for copy, place in _copies.items():
+        text = text.replace(copy, place)
+    return text
+
+
+def local_places(places: Sequence[str], spark: SparkSession | None = None) -> list[str]:
+    """The places as directories of this machine; raises PlaceError for one that cannot be had."""
+    staging = Staging(spark)
+    found = []
+    for place in places:
+        try:
+            found.append(staging.here(place))
+        except ImportError as error:
+            raise PlaceError(
+                place,
+                'is not on this machine; pip install "keepfast[pipeline]" reads other file '
+                "systems, or copy the directories here",
+            ) from error
+    return found
+
+
 class Staging:
     """Lists places, and brings here what workers could not read; then puts the names right."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession | None = None) -> None:
+        """Without a session, the running one is used, or one is started when it is needed."""
+        self._session = spark
         self._places: dict[str, str] = {}  # directory of a copy -> the place
 
     def list_any(self, place: str) -> Directory:
@@ -65,6 +99,40 @@ class Staging:
         except PlaceError:
             return self._copied(list_with_spark(self._spark, place), place)
 
+    @property
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            from keepfast.pipeline.session import open_session
+
+            self._session = open_session()
+        return self._session
+
+    def here(self, place: str) -> str:
+        """A place, or two with a colon between them, as directories of this machine."""
+        data, logs = split_place(place)
+        parts = [data] if logs is None else [data, logs]
+        return ":".join(self._here(part) if is_remote(part) else part for part in parts)
+
+    def _here(self, place: str) -> str:
+        place = place.rstrip("/")
+        for copy, known in self._places.items():
+            if known == place:
+                return copy
+        try:
+            listed = list_place(place)
+        except PlaceError:
+            return self._copied(list_with_spark(self._spark, place), place).path
+        target = self._target(place)
+        _fetch(listed, target)
+        self._places[target] = _copies[target] = place
+        return target
+
+    def _target(self, place: str) -> str:
+        """Where a copy goes."""
+        # The last part of the name stays: ensembles and servers are named after directories.
+        parent = tempfile.mkdtemp(dir=_root())
+        return os.path.join(parent, place.rpartition("/")[2] or "root")
+
     def _copied(self, listed: Directory, place: str) -> Directory:
         context = self._spark.sparkContext
         if not (context.master or "").startswith("local"):
@@ -73,14 +141,12 @@ class Staging:
                 "only Spark itself can read this file system, and its tasks run elsewhere; leave "
                 "--master out, or copy the directories to a place that all of them see",
             )
-        # The last part of the name stays: ensembles and servers are named after directories.
-        parent = tempfile.mkdtemp(dir=_root())
-        target = os.path.join(parent, place.rpartition("/")[2] or "root")
+        target = self._target(place)
         # Spark has no public way to Hadoop's files.
         system: Any = context._jvm
         configuration: Any = context._jsc.hadoopConfiguration()
         self._copy_directory(system, configuration, listed, target)
-        self._places[target] = place
+        self._places[target] = _copies[target] = place
         return list_local(target)
 
     def _copy_directory(self, jvm: Any, configuration: Any, source: Directory, target: str) -> None:
@@ -88,7 +154,7 @@ class Staging:
 
         os.makedirs(target)
         for name, (_, mtime) in source.files.items():
-            if kind_of(name)[0] == "other" and name not in _NEEDED and not name.endswith(".tmp"):
+            if not _is_wanted(name):
                 continue
             path = jvm.org.apache.hadoop.fs.Path(f"{source.path}/{name}")
             copy = os.path.join(target, name)
@@ -119,3 +185,29 @@ class Staging:
                 name = F.replace(F.col("file"), F.lit(copy), F.lit(place))
                 frame = frame.withColumn("file", name)
         return frame
+
+
+def _is_wanted(name: str) -> bool:
+    return kind_of(name)[0] != "other" or name in _NEEDED or name.endswith(".tmp")
+
+
+def _fetch(source: Directory, target: str) -> None:
+    """Copy what Python itself can read, with its times."""
+    from keepfast.pipeline.columns.access import open_file
+
+    os.makedirs(target)
+    for name, (_, mtime) in source.files.items():
+        if not _is_wanted(name):
+            continue
+        path, copy = f"{source.path}/{name}", os.path.join(target, name)
+        try:
+            with open_file(path) as file, open(copy, "wb") as written:
+                for offset in range(0, file.size(), _PIECE_BYTES):
+                    written.write(file.read_at(offset, _PIECE_BYTES))
+        except FileNotFoundError:
+            continue  # purged by its server a moment ago
+        except OSError as error:
+            raise PlaceError(path, f"cannot be read: {error.strerror or error}") from error
+        os.utime(copy, (mtime, mtime))
+    for name, below in source.directories.items():
+        _fetch(below, os.path.join(target, name))

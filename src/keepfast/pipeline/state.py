@@ -6,8 +6,8 @@ prove is a *prefix* of the history (`storage.prefix`), and it is this server's w
 
 With several servers each is asked, and the answers are compared: by zxid and content, without
 /zookeeper/config, which members write by their own clocks. Servers whose files end earlier are
-silent about that moment; they do not contradict. Where the others are of two minds, the majority of
-all servers decides, and who is of another mind is said. Without a majority there is no such state.
+silent about that moment; they do not contradict. Where the others are of two minds, a quorum of the
+voters (`electorate`) decides, and who is of another mind is said. Without one there is no state.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from keepfast.pipeline.layout import EnsembleFiles, PlaceError, ServerFiles, discover, is_remote
+from keepfast.pipeline.electorate import Electorate, Support, version_of
+from keepfast.pipeline.layout import EnsembleFiles, PlaceError, ServerFiles, discover
 from keepfast.pipeline.server_log import ServerLog
+from keepfast.pipeline.staging import local_places
+from keepfast.pipeline.voters import config_in, electorate_by_files
 from keepfast.storage import (
     DataDirectory,
     Disk,
@@ -55,7 +58,7 @@ class StateUnknown(KeepfastError):  # noqa: N818 - it says what is the case, not
 
 
 class ServersDisagree(StateUnknown):
-    """The servers have different states at the moment in question, and no majority has one."""
+    """The servers have different states at the moment in question, and no quorum has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ class EnsembleState:
     differing: tuple[str, ...] = ()
     silent: dict[str, str] = field(default_factory=dict)  # servers that do not tell, and why
     is_past: bool = False  # a zxid or a time was asked for, and not the head
+    caution: str = ""  # who was not asked, if those who were are no quorum
 
     @property
     def is_contradicted(self) -> bool:
@@ -168,11 +172,11 @@ def read_only_disk() -> Disk:
 
 
 def one_ensemble(places: Sequence[str]) -> EnsembleFiles:
-    """The only ensemble at `places`; raises PlaceError if there are several, or none."""
-    for place in places:
-        if is_remote(place):
-            raise PlaceError(place, "is not on this machine; copy the directories here first")
-    ensembles = discover(places)
+    """The only ensemble at `places`; raises PlaceError if there are several, or none.
+
+    What lies on another file system is copied to this machine first.
+    """
+    ensembles = discover(local_places(places))
     if len(ensembles) > 1:
         names = ", ".join(ensemble.name for ensemble in ensembles[:5])
         more = ", ..." if len(ensembles) > 5 else ""
@@ -314,27 +318,76 @@ def _frames(disk: Disk, directory: DataDirectory) -> Iterator[Frame]:
 
 
 def ensemble_state(disk: Disk, ensemble: EnsembleFiles, moment: Moment = HEAD) -> EnsembleState:
-    """The state at `moment` by the files of all servers; the head is what a majority reaches.
+    """The state at `moment` by the files of all servers; the head is what a quorum reaches.
 
     Raises StateUnknown if no server's files prove one, ServersDisagree if two states are proven and
-    a majority of the servers has neither.
+    a quorum of the voters has neither.
     """
     wanted = _as_zxid(disk, ensemble, moment)
-    votes = _Votes(disk, ensemble)
+    answers = _Answers(disk, ensemble)
+    electorate = electorate_by_files(disk, ensemble, answers.configs() if wanted == HEAD else None)
+    found = _asked(answers, electorate.of_given(), wanted, moment)
+    # A record may have changed who votes since the newest snapshot.
+    after = electorate.changed(config_in(found.tree))
+    return found if after is electorate else _asked(answers, after.of_given(), wanted, moment)
+
+
+def _asked(
+    answers: _Answers, electorate: Electorate, wanted: Moment, moment: Moment
+) -> EnsembleState:
+    votes = _Votes(answers, electorate)
     if wanted.zxid is not None:
-        for server in ensemble.servers:
+        for server in answers.ensemble.servers:
             votes.ask(server, wanted)
     else:
         votes.ask_for_head()
     return votes.decide(moment)
 
 
+class _Answers:
+    """What each server says about a moment; heads are asked for twice, and worked out once."""
+
+    def __init__(self, disk: Disk, ensemble: EnsembleFiles) -> None:
+        self.disk = disk
+        self.ensemble = ensemble
+        self._heads: dict[str, ServerState | StateUnknown] = {}
+
+    def of(self, server: ServerFiles, moment: Moment = HEAD) -> ServerState:
+        """As `server_state`."""
+        if moment != HEAD:
+            return server_state(self.disk, server, moment)
+        if server.server not in self._heads:
+            try:
+                self._heads[server.server] = server_state(self.disk, server)
+            except StateUnknown as error:
+                self._heads[server.server] = error
+        found = self._heads[server.server]
+        if isinstance(found, StateUnknown):
+            raise found
+        return found
+
+    def configs(self) -> dict[str, str]:
+        """The text in /zookeeper/config of the newest snapshots, where the heads have it still."""
+        found = {}
+        for server in self.ensemble.servers:
+            try:
+                state = self.of(server)
+            except StateUnknown:
+                continue
+            text = config_in(state.tree)
+            # One that a record made is not known to be agreed on.
+            if version_of(text) <= state.prefix.base.fuzzy_until:
+                found[server.server] = text
+        return found
+
+
 class _Votes:
     """What the servers of an ensemble say about one moment."""
 
-    def __init__(self, disk: Disk, ensemble: EnsembleFiles) -> None:
-        self._disk = disk
-        self._ensemble = ensemble
+    def __init__(self, answers: _Answers, electorate: Electorate) -> None:
+        self._answers = answers
+        self._ensemble = answers.ensemble
+        self._electorate = electorate
         self._servers: dict[Fingerprint, list[str]] = {}
         self._best: dict[Fingerprint, ServerState] = {}
         self._behind: ServerState | None = None  # the furthest of those that do not reach it
@@ -345,7 +398,7 @@ class _Votes:
     def ask(self, server: ServerFiles, moment: Moment) -> None:
         """Ask one server."""
         try:
-            self._count(server_state(self._disk, server, moment))
+            self._count(self._answers.of(server, moment))
         except StateUnknown as error:
             self._silent[server.server] = str(error)
 
@@ -367,11 +420,11 @@ class _Votes:
             self._best[key] = state
 
     def ask_for_head(self) -> None:
-        """Ask for the last zxid that a majority reaches: what lies behind may not be committed."""
+        """Ask for the last zxid that a quorum reaches: what lies behind may not be committed."""
         heads: dict[str, ServerState] = {}
         for server in self._ensemble.servers:
             try:
-                state = server_state(self._disk, server)
+                state = self._answers.of(server)
             except StateUnknown as error:
                 self._silent[server.server] = str(error)
                 continue
@@ -379,10 +432,16 @@ class _Votes:
                 heads[server.server] = state
             else:
                 self._count(state)
-        ordered = sorted((state.head for state in heads.values()), reverse=True)
-        if not ordered:
+        if not heads:
             return
-        head = ordered[min(len(self._ensemble.servers) // 2, len(ordered) - 1)]
+        known = {name: state.head for name, state in heads.items()}
+        reached = self._electorate.reached(known)
+        if reached is None:
+            # Too few tell: what all of those have that vote.
+            observers = self._electorate.observers
+            voting = [zxid for name, zxid in known.items() if name not in observers]
+            reached = min(voting or known.values())
+        head = Zxid(reached)
         for server in self._ensemble.servers:
             state_there = heads.get(server.server)
             if state_there is None or state_there.head < head:
@@ -426,9 +485,9 @@ class _Votes:
         """Whether a server had another state where `state` ends; None if it does not tell."""
         own = next(one for one in self._ensemble.servers if one.server == state.server)
         try:
-            then = server_state(self._disk, server, Moment(zxid=state.head))
+            then = self._answers.of(server, Moment(zxid=state.head))
             if then.reaches and then.head != state.head:
-                state = server_state(self._disk, own, Moment(zxid=then.head))
+                state = self._answers.of(own, Moment(zxid=then.head))
         except StateUnknown:
             return None
         if not then.reaches or not state.reaches:
@@ -451,16 +510,19 @@ class _Votes:
             del silent[self._behind.server]
             alone = (self._behind.server,)
             is_past = moment != HEAD
-            return EnsembleState(ensemble.name, self._behind, alone, (), silent, is_past)
+            caution = self._electorate.caution
+            return EnsembleState(ensemble.name, self._behind, alone, (), silent, is_past, caution)
         ranked = sorted(
-            self._servers, key=lambda key: (-len(self._servers[key]), not self._best[key].is_proven)
+            self._servers,
+            key=lambda key: (self._support(key), self._best[key].is_proven),
+            reverse=True,
         )
-        if len(ranked) > 1 and len(self._servers[ranked[0]]) * 2 <= len(ensemble.servers):
+        if len(ranked) > 1 and not self._electorate.is_quorum(self._servers[ranked[0]]):
             ranked = self._by_agreed_history(ranked, moment)
         first = ranked[0]
         agreeing = tuple(self._servers[first])
         differing = tuple(name for key in ranked[1:] for name in self._servers[key])
-        if differing and not self._is_settled and len(agreeing) * 2 <= len(ensemble.servers):
+        if differing and not self._is_settled and not self._electorate.is_quorum(agreeing):
             listed = "; ".join(
                 f"{', '.join(self._servers[key])} at {format_zxid(key[0])}" for key in ranked
             )
@@ -469,11 +531,21 @@ class _Votes:
                 "no majority has one; keepfast audit tells which one to believe, or name one "
                 "directory"
             )
-        is_past = moment != HEAD
-        return EnsembleState(ensemble.name, self._best[first], agreeing, differing, silent, is_past)
+        return EnsembleState(
+            ensemble.name,
+            self._best[first],
+            agreeing,
+            differing,
+            silent,
+            moment != HEAD,
+            self._electorate.caution,
+        )
+
+    def _support(self, key: Fingerprint) -> Support:
+        return self._electorate.support(self._servers[key])
 
     def _by_agreed_history(self, ranked: list[Fingerprint], moment: Moment) -> list[Fingerprint]:
-        """The candidates, first the one to which the records lead that a majority holds.
+        """The candidates, first the one to which the records lead that a quorum holds.
 
         For the past only: at the head, it is the end of those records that is in question.
         """
@@ -483,7 +555,7 @@ class _Votes:
         if moment == HEAD:
             return ranked
         try:
-            walk = EnsembleHistory(self._disk, self._ensemble)
+            walk = EnsembleHistory(self._answers.disk, self._ensemble, electorate=self._electorate)
             for _ in walk.read(max(key[0] for key in ranked)):
                 continue
         except (HistoryBroken, HistoryGone):

@@ -9,31 +9,32 @@ is in a snapshot alone: the end is the same.
 from keepfast.lab.lab import Lab
 from keepfast.lab.scenario import Scenario
 
-LEADER, STALE = 2, 3
+STALE = 3
 
 
 def play(lab: Lab) -> None:
     lab.start()
     lab.kill()
-    lab.start(1, LEADER)
+    lab.start(1, 2)
     lab.write({"/a": "1", "/b": "1"})
     lab.keep_session()
     # A first write of its own that it is told to cut off: from then on it has everything in a
     # snapshot, and no record that it could send instead of the tree.
-    lab.write_alone("/b", "never-agreed-1")
-    lab.start(1, STALE)
-    lab.start(LEADER)
+    leader = lab.write_alone("/b", "never-agreed-1")
+    other = 3 - leader
+    lab.start(other, STALE)
+    lab.start(leader)
     lab.kill()
-    lab.start(LEADER, STALE)
+    lab.start(leader, STALE)
     lab.write_alone("/a", "never-agreed-2")
     # An epoch without the stale server, so that it is not elected for its one more record.
-    lab.start(1, LEADER)
+    lab.start(1, 2)
     lab.kill()
     # As one of the quorum it is sent the tree before the epoch has begun: at the old zxid.
-    lab.start(LEADER, STALE)
+    lab.start(leader, STALE)
     # Behind the record that was never agreed on: now the last zxid of all servers is the same.
     lab.write({"/c": "3"})
-    lab.start(1)
+    lab.start(other)
     lab.settle()
     lab.kill()
     lab.start()
@@ -46,5 +47,6 @@ SCENARIO = Scenario(
     play=play,
     keys=("/a", "/b", "/c"),
     expected={"/b": "1", "/c": "3"},
-    kind="stale-record-after-snap",
+    # By Apache 3.9.5, see above.
+    kind="stale-record-after-trunc",
 )

@@ -27,4 +27,5 @@ SCENARIO = Scenario(
     play=play,
     keys=("/a", "/b", "/c"),
     expected={"/a": "1", "/b": "acknowledged-b", "/c": "acknowledged-c"},
+    kind="committed-lost",
 )

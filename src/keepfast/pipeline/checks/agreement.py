@@ -20,6 +20,7 @@ from enum import Enum
 from itertools import combinations, pairwise
 
 from keepfast.pipeline.checks.view import EnsembleView, ServerView, merged
+from keepfast.pipeline.electorate import Electorate
 from keepfast.pipeline.facts import Bucket, RecordFacts
 from keepfast.pipeline.schemas import BUCKET_BITS
 from keepfast.wire import counter_of, epoch_of
@@ -157,20 +158,17 @@ def strangers(view: EnsembleView, records: dict[str, list[RecordFacts]]) -> tupl
 
 def judge(view: EnsembleView, records: dict[str, list[RecordFacts]]) -> Agreement:
     """Judge all records; `records` has, by server, those of the suspicious buckets."""
-    conflicts, digest_conflicts = _conflicts(records)
+    conflicts, digest_conflicts = _conflicts(view.electorate, records)
     intervals = tuple(_with_epochs(view, _intervals(view)))
     agreement = Agreement(intervals)
     missing = [m for server in view.servers for m in _missing(server, agreement)]
     heads = {server.name: _agreed_head(server, agreement) for server in view.servers}
-    voters = [s for s in view.servers if s.name not in view.observers]
-    counted = sorted((heads[s.name] for s in voters if heads[s.name] >= 0), reverse=True)
-    committed = counted[view.quorum - 1] if len(counted) >= view.quorum else None
     return Agreement(
         intervals,
         tuple(conflicts),
         tuple(digest_conflicts),
         tuple(missing),
-        committed,
+        view.electorate.reached(heads),
         heads,
     )
 
@@ -199,8 +197,8 @@ def _passes_over(server: ServerView, first: int, last: int) -> bool:
 
 
 def _vote(view: EnsembleView, holders: frozenset[str], skippers: frozenset[str]) -> Standing:
-    for_it = len(holders - view.observers)
-    against = len(skippers - view.observers)
+    for_it = view.electorate.support(holders)
+    against = view.electorate.support(skippers)
     if not skippers or for_it > against:
         return Standing.AGREED
     return Standing.STALE if against > for_it else Standing.DOUBTFUL
@@ -226,26 +224,20 @@ def _with_epochs(view: EnsembleView, intervals: list[Interval]) -> list[Interval
 def _standing_at_end(view: EnsembleView, interval: Interval) -> Standing:
     others = [s for s in view.servers if s.name not in interval.holders]
     behind = [s for s in others if s.head < interval.first]
-    if (
-        len(interval.holders - view.observers) >= view.quorum
-        or len(behind) != len(others)
-        or not others
-    ):
+    if view.electorate.is_quorum(interval.holders) or len(behind) != len(others) or not others:
         return Standing.AGREED
     epoch = epoch_of(interval.first)
     taken_part = [s.epochs.current or 0 for s in view.servers if s.name in interval.holders]
     joined = min(taken_part, default=0)
     if joined > epoch:
-        against = [
-            s for s in behind if (s.epochs.current or 0) >= joined and s.name not in view.observers
-        ]
-        if len(against) >= view.quorum:
+        against = [s.name for s in behind if (s.epochs.current or 0) >= joined]
+        if view.electorate.is_quorum(against):
             return Standing.STALE
     return Standing.TAIL
 
 
 def _conflicts(
-    records: dict[str, list[RecordFacts]],
+    electorate: Electorate, records: dict[str, list[RecordFacts]]
 ) -> tuple[list[Conflict], list[DigestConflict]]:
     """Zxids with different contents, and with different digests, among servers that hold them."""
     contents: dict[int, dict[int, set[str]]] = {}
@@ -260,26 +252,28 @@ def _conflicts(
             if row.digest is not None:
                 digests.setdefault(row.zxid, {}).setdefault(row.digest, set()).add(server)
     conflicts = [
-        Conflict(zxid, *_majority(groups))
+        Conflict(zxid, *_majority(electorate, groups))
         for zxid, groups in sorted(contents.items())
         if len(groups) > 1
     ]
     others = {conflict.zxid for conflict in conflicts}
     digest_conflicts = [
-        DigestConflict(zxid, _majority(groups)[1])
+        DigestConflict(zxid, _majority(electorate, groups)[1])
         for zxid, groups in sorted(digests.items())
         if len(groups) > 1 and zxid not in others
     ]
     return conflicts, digest_conflicts
 
 
-def _majority(groups: dict[int, set[str]]) -> tuple[frozenset[str], frozenset[str]]:
+def _majority(
+    electorate: Electorate, groups: dict[int, set[str]]
+) -> tuple[frozenset[str], frozenset[str]]:
     """The servers with the content that most have, and the others; nobody is right in a tie."""
-    ordered = sorted(groups.values(), key=lambda servers: (-len(servers), sorted(servers)))
-    everybody = frozenset().union(*ordered)
-    if len(ordered[0]) == len(ordered[1]):
+    first, second, *_ = sorted(groups.values(), key=electorate.support, reverse=True)
+    everybody = frozenset().union(*groups.values())
+    if electorate.support(first) == electorate.support(second):
         return frozenset(), everybody
-    return frozenset(ordered[0]), everybody - ordered[0]
+    return frozenset(first), everybody - first
 
 
 # -- what a server lacks ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from keepfast.pipeline.checks.agreement import Agreement, Standing
 from keepfast.pipeline.checks.view import EnsembleView, ServerView
+from keepfast.pipeline.electorate import Electorate
 from keepfast.pipeline.findings import TreeDiff
 from keepfast.wire import follows_in_epoch
 
@@ -41,6 +42,7 @@ class LogPlan:
     path: str
     last: int
     stop: int  # bytes from this offset on are not read
+    reach: int  # the greatest zxid in front of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class ReplayPlan:
     joins: tuple[tuple[int, int], ...]  # changes of epoch that two or more servers show
     starts_empty: bool  # the history begins with its first record
     records: int
-    quorum: int  # how many servers are a majority
+    electorate: Electorate
     buried: tuple[Piece, ...] = ()
 
 
@@ -155,7 +157,7 @@ def plan_replay(view: EnsembleView, agreement: Agreement) -> ReplayPlan:
         tuple(sorted(key for key, count in witnesses.items() if count > 1)),
         any(s.begins_empty and s.first == min(_firsts(view)) for s in view.servers),
         sum(piece.last - piece.first + 1 for piece in history),
-        view.quorum,
+        view.electorate,
         tuple(_pieces(view, [(i.first, i.last) for i in agreement.of(Standing.BURIED)], wrong)),
     )
 
@@ -229,7 +231,8 @@ def _log_plans(server: ServerView) -> list[LogPlan]:
     for log in server.logs:
         if log.runs:
             stop = min((bad.offset for bad in log.bad), default=log.end)
-            plans.append(LogPlan(log.path, max(run.last for run in log.runs), stop))
+            reach = max((run.last for run in log.runs if run.start < stop), default=0)
+            plans.append(LogPlan(log.path, max(run.last for run in log.runs), stop, reach))
     return plans
 
 

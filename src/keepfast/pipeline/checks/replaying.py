@@ -35,9 +35,17 @@ from keepfast.pipeline.checks.trees import (
     is_same_content,
     shared_digest,
 )
+from keepfast.pipeline.electorate import Electorate, Support
 from keepfast.storage import Disk, Frame, LogReader, load_tree, replay
 from keepfast.tree import DIGEST_VERSION, ContainerQuirk, ReplayConflict, Tree
-from keepfast.wire import LogEntry, MalformedRecord, StorageError, decode_entry, epoch_of
+from keepfast.wire import (
+    LogEntry,
+    MalformedRecord,
+    StorageError,
+    decode_entry,
+    epoch_of,
+    format_zxid,
+)
 
 GRACE = replay.GRACE
 # Each world costs a replay of its own; this many contradictions tell enough.
@@ -122,10 +130,10 @@ class World:
         return self.first_match is not None and self.first_match <= other.opened
 
 
-Weight = tuple[bool, bool, bool, bool, int, int]
+Weight = tuple[bool, bool, bool, bool, Support, int]
 
 
-def weight_of(world: World, rivals: list[World], quorum: int) -> Weight:
+def weight_of(world: World, rivals: list[World], electorate: Electorate) -> Weight:
     """How much stands behind a world, among others that contradict it.
 
     A server stands behind the world of its newest snapshot.
@@ -138,9 +146,9 @@ def weight_of(world: World, rivals: list[World], quorum: int) -> Weight:
     return (
         not world.is_weak,
         not any(one.is_senior_to(world) for one in rivals if one is not world),
-        len(servers) >= quorum,
+        electorate.is_quorum(servers),
         bool(world.matches) and not world.off,
-        len(servers),
+        electorate.support(servers),
         len(world.supporters),
     )
 
@@ -188,8 +196,22 @@ def frames_of(disk: Disk, piece: Piece) -> Iterator[Frame]:
                 yield frame
 
 
-def entries_of(disk: Disk, pieces: tuple[Piece, ...]) -> Iterator[tuple[LogEntry, Piece, int]]:
-    """The records of pieces, decoded, each zxid once; those that cannot be are left out."""
+@dataclass(slots=True)
+class Unread:
+    """What was left out of a replay, a sentence each.
+
+    `gone`: records that were there when the files were looked at. What was made without them is
+    good for no comparison. `undecodable`: no server can apply such either.
+    """
+
+    gone: list[str] = field(default_factory=list)
+    undecodable: list[str] = field(default_factory=list)
+
+
+def entries_of(
+    disk: Disk, pieces: tuple[Piece, ...], unread: Unread
+) -> Iterator[tuple[LogEntry, Piece, int]]:
+    """The records of pieces, decoded, each zxid once; what is left out goes to `unread`."""
     for piece in pieces:
         last = -1
         try:
@@ -200,9 +222,15 @@ def entries_of(disk: Disk, pieces: tuple[Piece, ...]) -> Iterator[tuple[LogEntry
                 try:
                     yield decode_entry(frame.entry), piece, frame.offset
                 except MalformedRecord:
-                    continue
-        except OSError:
+                    text = f"{piece.path} at {frame.offset}: no transaction, it was not replayed"
+                    unread.undecodable.append(text)
+        except OSError as error:
+            unread.gone.append(f"{piece.path} can no longer be read: {error.strerror or error}")
             continue
+        if last < piece.last:
+            first = format_zxid(max(last + 1, piece.first))
+            text = f"{piece.path} no longer holds {first} to {format_zxid(piece.last)}"
+            unread.gone.append(text)
 
 
 def world_of(disk: Disk, snapshot: SnapshotPlan | None) -> World | None:
@@ -226,7 +254,7 @@ class HistoryReplay:
         self._worlds: list[World] = []
         self._position = -1
         self._reference = Reference()
-        self._quorum = plan.quorum
+        self._electorate = plan.electorate
         if plan.starts_empty and plan.history:
             self._worlds.append(World(Tree(), 0, 0, is_origin=True))
 
@@ -381,7 +409,7 @@ class HistoryReplay:
         world.strange, world.suspects = {}, []
 
     def _weight(self, world: World) -> Weight:
-        return weight_of(world, self._worlds, self._quorum)
+        return weight_of(world, self._worlds, self._electorate)
 
     def _close(self, worlds: list[World], keep: World | None = None) -> None:
         """End worlds: believe one, and report the others where they contradict it."""
@@ -409,7 +437,15 @@ class HistoryReplay:
 
     def _contradict(self, best: World, world: World) -> None:
         """Report the supporters of a world that is not the believed one."""
-        if not world.supporters or (world.is_weak and not world.strange):
+        if not world.supporters:
+            return
+        if world.is_weak and not world.strange:
+            for supporter in world.supporters:
+                text = (
+                    f"{supporter.path} was not checked: between it and the other snapshots an "
+                    "epoch begins that one server alone shows"
+                )
+                self._reference.unchecked.append(text)
             return
         if world.position < world.fuzzy_until or best.position < best.fuzzy_until:
             for supporter in world.supporters:

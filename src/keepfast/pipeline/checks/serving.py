@@ -22,6 +22,7 @@ from keepfast.pipeline.checks.replaying import (
     GRACE,
     HistoryReplay,
     Reference,
+    Unread,
     apply_leniently,
     entries_of,
     world_of,
@@ -31,15 +32,16 @@ from keepfast.pipeline.checks.trees import (
     changes_of,
     compare_trees,
     form_problems,
-    membership,
     orphans,
     shared_digest,
     znode_state,
 )
 from keepfast.pipeline.findings import TreeDiff, ZnodeDifference
+from keepfast.pipeline.voters import config_in
 from keepfast.storage import Disk, Frame, LogReader, load_tree
 from keepfast.tree import CONFIG, Tree
 from keepfast.wire import (
+    LogEntry,
     MalformedRecord,
     MultiTxn,
     StorageError,
@@ -57,22 +59,27 @@ _MOST_PROBLEMS = 50
 
 def replay_ensemble(disk: Disk, plan: ReplayPlan, limit: int) -> ReplayOutcome:
     """Replay one ensemble; above `limit` records only the servers that are suspect."""
-    reference = Reference()
     unchecked: list[str] = []
+    unread = Unread()
     if plan.records <= limit:
         replay = HistoryReplay(disk, plan)
-        for entry, _, _ in entries_of(disk, plan.history):
+        for entry, _, _ in entries_of(disk, plan.history, unread):
             replay.feed(entry)
         reference = replay.finish()
     else:
-        reference = _short_reference(disk, plan, limit, unchecked)
+        reference = _short_reference(disk, plan, limit, unchecked, unread)
     is_small = plan.records <= SMALL_RECORDS
     suspects = {conflict.server for conflict in reference.conflicts}
     outcomes: list[ServerOutcome] = []
     trees: dict[str, tuple[int, Tree]] = {}
     for server in plan.servers:
         wanted = is_small or server.is_suspect or server.name in suspects
-        outcome, tree = _server(disk, plan, server, reference, wanted)
+        gone = Unread()
+        outcome, tree = _server(disk, plan, server, reference, wanted, gone)
+        if gone.gone:
+            # Made of a part of the records, it differs for that reason alone.
+            outcome, tree = ServerOutcome(server.name), None
+        unread.gone += gone.gone
         outcomes.append(outcome)
         if tree is not None and is_small:
             trees[server.name] = (server.head, tree)
@@ -80,22 +87,27 @@ def replay_ensemble(disk: Disk, plan: ReplayPlan, limit: int) -> ReplayOutcome:
             unchecked.append(f"the state of {server.name} could not be compared with the others")
     diff = _tree_diff(disk, plan, outcomes, trees)
     buried = {
-        path for entry, _, _ in entries_of(disk, plan.buried) for path in touched_paths(entry.body)
+        path
+        for entry, _, _ in entries_of(disk, plan.buried, unread)
+        for path in touched_paths(entry.body)
     }
+    unchecked += reference.unchecked + unread.gone + unread.undecodable
     return ReplayOutcome(
         plan.ensemble,
         tuple(outcomes),
         tuple(reference.conflicts),
         reference.digests,
         diff,
-        tuple(unchecked),
+        tuple(dict.fromkeys(unchecked)),
         tuple(dict.fromkeys(reference.uneven)),
         tuple(sorted(buried)),
         reference.replayed,
     )
 
 
-def _short_reference(disk: Disk, plan: ReplayPlan, limit: int, unchecked: list[str]) -> Reference:
+def _short_reference(
+    disk: Disk, plan: ReplayPlan, limit: int, unchecked: list[str], unread: Unread
+) -> Reference:
     """The end of a history that is too long to be replayed as a whole.
 
     It begins at the oldest snapshot from which the limit reaches to the end.
@@ -119,7 +131,7 @@ def _short_reference(disk: Disk, plan: ReplayPlan, limit: int, unchecked: list[s
         starts_empty=False,
     )
     replay = HistoryReplay(disk, short)
-    for entry, _, _ in entries_of(disk, short.history):
+    for entry, _, _ in entries_of(disk, short.history, unread):
         if entry.header.zxid > first:
             replay.feed(entry)
     return replay.finish()
@@ -135,7 +147,12 @@ def _records_behind(plan: ReplayPlan, zxid: int) -> int:
 
 
 def _server(
-    disk: Disk, plan: ReplayPlan, server: ServerPlan, reference: Reference, is_wanted: bool
+    disk: Disk,
+    plan: ReplayPlan,
+    server: ServerPlan,
+    reference: Reference,
+    is_wanted: bool,
+    unread: Unread,
 ) -> tuple[ServerOutcome, Tree | None]:
     segment = reference.segment_at(server.head)
     if not server.serves:
@@ -147,18 +164,18 @@ def _server(
         compared = server.head if is_known else None
         return ServerOutcome(server.name, compared), None
     bad: list[tuple[str, int, int]] = []
-    tree = served_tree(disk, server, server.head, bad)
+    tree = served_tree(disk, server, server.head, bad, unread)
     if tree is None:
         return ServerOutcome(server.name), None
     outcome = _examined(server, tree, bad)
     if segment is None:
         return outcome, tree
-    agreed = reference_tree(disk, plan, segment.start, server.head)
+    agreed = reference_tree(disk, plan, segment.start, server.head, unread)
     if agreed is None:
         return outcome, tree
-    difference = _settled_difference(disk, plan, server, tree, agreed)
+    difference = _settled_difference(disk, plan, server, tree, agreed, unread)
     writers = {zxid for path in difference.paths for zxid in changes_of(tree, path)}
-    first = _first_divergent(disk, server, difference.paths, writers)
+    first = _first_divergent(disk, server, difference.paths, writers, unread)
     return (
         ServerOutcome(
             server.name,
@@ -185,13 +202,17 @@ def _examined(server: ServerPlan, tree: Tree, bad: list[tuple[str, int, int]]) -
         server.name,
         orphans=tuple(orphans(tree)[:_MOST_PROBLEMS]) if is_exact else (),
         form=tuple((p.kind, p.path, p.text) for p in problems[:_MOST_PROBLEMS]),
-        membership=membership(tree),
+        membership=config_in(tree),
         undecodable=tuple(bad[:_MOST_PROBLEMS]),
     )
 
 
 def served_tree(
-    disk: Disk, server: ServerPlan, until: int, bad: list[tuple[str, int, int]]
+    disk: Disk,
+    server: ServerPlan,
+    until: int,
+    bad: list[tuple[str, int, int]],
+    unread: Unread,
 ) -> Tree | None:
     """The tree after a start, as far as `until`; None if the base can no longer be read."""
     base = server.base
@@ -202,7 +223,7 @@ def served_tree(
         except (StorageError, OSError):
             return None
     after = -1 if base is None else base.zxid
-    for path, frame in _own_frames(disk, server, after):
+    for path, frame in _own_frames(disk, server, after, unread):
         if frame.zxid > until:
             continue
         try:
@@ -212,21 +233,29 @@ def served_tree(
     return tree
 
 
-def _own_frames(disk: Disk, server: ServerPlan, after: int) -> Iterator[tuple[str, Frame]]:
+def _own_frames(
+    disk: Disk, server: ServerPlan, after: int, unread: Unread
+) -> Iterator[tuple[str, Frame]]:
     for log in server.logs:
         if log.last <= after:
             continue
+        last = 0
         try:
             with disk.open_read(log.path) as file:
                 for frame in LogReader(file, stop=log.stop):
+                    last = max(last, frame.zxid)
                     if frame.zxid > after:
                         yield log.path, frame
-        except OSError:
+        except OSError as error:
+            unread.gone.append(f"{log.path} can no longer be read: {error.strerror or error}")
             continue
+        if last < log.reach:
+            text = f"{log.path} no longer holds {format_zxid(log.reach)}"
+            unread.gone.append(text)
 
 
 def reference_tree(
-    disk: Disk, plan: ReplayPlan, start: SnapshotPlan | None, until: int
+    disk: Disk, plan: ReplayPlan, start: SnapshotPlan | None, until: int, unread: Unread
 ) -> Tree | None:
     """The agreed state at a zxid, from the base that is believed."""
     world = world_of(disk, start)
@@ -235,14 +264,14 @@ def reference_tree(
     pieces = tuple(
         piece for piece in plan.history if piece.last > world.position and piece.first <= until
     )
-    for entry, _, _ in entries_of(disk, pieces):
+    for entry, _, _ in entries_of(disk, pieces, unread):
         if world.position < entry.header.zxid <= until:
             world.apply(entry)
     return world.tree
 
 
 def _settled_difference(
-    disk: Disk, plan: ReplayPlan, server: ServerPlan, tree: Tree, agreed: Tree
+    disk: Disk, plan: ReplayPlan, server: ServerPlan, tree: Tree, agreed: Tree, unread: Unread
 ) -> TreeDifference:
     """How the tree of a server differs, given that its snapshot may be ahead of its records.
 
@@ -260,7 +289,7 @@ def _settled_difference(
         return difference
     pieces = tuple(piece for piece in plan.history if piece.last > server.head)
     steps = 0
-    for entry, _, _ in entries_of(disk, pieces):
+    for entry, _, _ in entries_of(disk, pieces, unread):
         zxid = entry.header.zxid
         if zxid <= server.head:
             continue
@@ -275,7 +304,7 @@ def _settled_difference(
 
 
 def _first_divergent(
-    disk: Disk, server: ServerPlan, paths: tuple[str, ...], writers: set[int]
+    disk: Disk, server: ServerPlan, paths: tuple[str, ...], writers: set[int], unread: Unread
 ) -> int | None:
     """The first record, lacking or too much, that touches a znode that differs.
 
@@ -285,8 +314,12 @@ def _first_divergent(
         return None
     wanted = set(paths)
     after = -1 if server.base is None else server.base.zxid
-    found = [_first_touching(disk, server.missing, wanted, lambda _: True)]
-    found.append(_first_touching(disk, server.extra, wanted, lambda z: z > after or z in writers))
+    lacking = entries_of(disk, server.missing, unread)
+    extra = entries_of(disk, server.extra, unread)
+    found = [
+        _first_touching(lacking, wanted, lambda _: True),
+        _first_touching(extra, wanted, lambda zxid: zxid > after or zxid in writers),
+    ]
     return min((zxid for zxid in found if zxid is not None), default=None)
 
 
@@ -304,9 +337,11 @@ def _first_told_by_stats(tree: Tree, agreed: Tree, paths: tuple[str, ...]) -> in
 
 
 def _first_touching(
-    disk: Disk, pieces: tuple[Piece, ...], wanted: set[str], counts: Callable[[int], bool]
+    entries: Iterator[tuple[LogEntry, Piece, int]],
+    wanted: set[str],
+    counts: Callable[[int], bool],
 ) -> int | None:
-    for entry, _, _ in entries_of(disk, pieces):
+    for entry, _, _ in entries:
         zxid = entry.header.zxid
         if counts(zxid) and not wanted.isdisjoint(touched_paths(entry.body)):
             return zxid
@@ -348,7 +383,7 @@ def _tree_diff(
     for server in serving:
         known = trees.get(server.name)
         is_there = known is not None and known[0] == common
-        tree = known[1] if known and is_there else served_tree(disk, server, common, [])
+        tree = known[1] if known and is_there else served_tree(disk, server, common, [], Unread())
         if tree is not None:
             states[server.name] = tree
     shown = tuple(

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from keepfast.pipeline.checks.agreement import Agreement, Interval, Missing, Standing
 from keepfast.pipeline.checks.local import ERROR, NOTE, WARNING, others_of
 from keepfast.pipeline.checks.plan import ReplayOutcome, ServerOutcome, refusal
-from keepfast.pipeline.checks.roles import members_of, version_of
 from keepfast.pipeline.checks.view import EnsembleView, ServerView
 from keepfast.pipeline.checks.words import advice_of, cause_of
+from keepfast.pipeline.electorate import membership_of, quorums_of
+from keepfast.pipeline.facts import LogFacts
 from keepfast.pipeline.findings import Finding
+from keepfast.quorum import Membership
 from keepfast.wire import epoch_of, format_zxid
 
 _NO_ACTION = "Nothing has to be done."
@@ -85,7 +87,7 @@ class Divergence:
         return Finding(
             *(check, kind, ERROR, self.view.name, evidence),
             advice_of("doubtful" if doubtful else kind, self.server.name, self._believed()),
-            cause_of("snapshot-of-stale" if self._stale_base() else kind),
+            cause_of(self._cause(kind)),
             server=self.server.name,
             file=file,
             offset=offset,
@@ -136,6 +138,21 @@ class Divergence:
             return "A6", "record-damaged", "damage in its logs hides records"
         return "A6", "state-differs", "its records agree with the others', its state does not"
 
+    def _cause(self, kind: str) -> str:
+        """What of the ways to a kind of failure its files tell of, as a key of `CAUSES`."""
+        if self._stale_base():
+            return "snapshot-of-stale"
+        if kind == "stale-record-after-trunc" and not self._is_cut_behind(self.stale[0]):
+            return "trunc-lost"
+        if kind == "lost-snapshot-gap":
+            hole = self.holes[0]
+            # A log is named by the record that it is begun for, before that is written.
+            if any(log.zxid == hole.first < _first_of(log) for log in self.server.logs):
+                return "record-refused"
+            if hole.before == self.server.base_zxid and hole.after == self.server.first:
+                return "logs-purged"
+        return kind
+
     def _stale_base(self) -> bool:
         """Whether the snapshot is of a zxid that the others passed over, and nobody's log holds."""
         base = self.server.base
@@ -164,6 +181,10 @@ class Divergence:
             )
             return "A2", "missing-prefix", text
         is_one = len(self.holes) == 1 and hole.first == hole.last
+        begin = max(hole.before, self.server.base_zxid) + 1
+        if len(self.holes) == 1 and begin < hole.first and epoch_of(begin) == epoch_of(hole.after):
+            # The first of them are on no server any more.
+            lost, is_one = _range(begin, hole.after - 1), False
         lost += " is" if is_one else " are"
         text = f"hole between {format_zxid(hole.before)} and {format_zxid(hole.after)}: {lost}"
         rotten = [s.path for s in self.server.snapshots if not s.is_valid and hole.first <= s.zxid]
@@ -184,7 +205,7 @@ class Divergence:
         if rotten:
             text += f" missing, and {rotten[0]} that held their effects cannot be read"
         else:
-            text += " missing, and no snapshot holds their effects"
+            text += f" missing, and no snapshot holds {'its' if is_one else 'their'} effects"
         return "A2", "lost-snapshot-gap", text
 
     def _source_of(self, hole: Missing) -> str | None:
@@ -206,12 +227,32 @@ class Divergence:
             )
         elif interval.skippers:
             text += f": {_names(interval.skippers)} agreed on a later epoch without it"
-        for run, log in self.server.runs:
-            if run.first <= interval.last <= run.last:
-                is_last = run.end == log.end and interval.last == run.last
-                if is_last and not log.is_padded:
-                    return "stale-record-after-trunc", f"{text}; the log was cut right behind it"
-        return "stale-record-after-snap", f"{text}, and is replayed at a start"
+        if self._is_cut_behind(interval):
+            return "stale-record-after-trunc", f"{text}; the log was cut right behind it"
+        text += "; it is replayed at a start"
+        if self._has_snapshot_before(interval):
+            return "stale-record-after-snap", text
+        return "stale-record-after-trunc", f"{text}, and no SNAP has left a snapshot in front of it"
+
+    def _is_cut_behind(self, interval: Interval) -> bool:
+        """Whether a log ends with an interval, without the zeros that are put behind records."""
+        return any(
+            interval.last == run.last and run.end == log.end and not log.is_padded
+            for run, log in self.server.runs
+        )
+
+    def _has_snapshot_before(self, interval: Interval) -> bool:
+        """Whether a snapshot, even a rotten one, is of the last agreed zxid before an interval.
+
+        A SNAP leaves one there, or the interval would not be replayed behind it.
+        """
+        before = (last for _, last in self.agreement.agreed if last < interval.first)
+        fork = max(before, default=0)
+        return any(fork <= s.zxid < interval.first for s in self.server.snapshots)
+
+
+def _first_of(log: LogFacts) -> int:
+    return min((run.first for run in log.runs), default=0)
 
 
 def _names(servers: frozenset[str]) -> str:
@@ -283,13 +324,14 @@ def buried_records(
     first, last = buried[0].first, buried[-1].last
     # The damaged record in front of them went the same way.
     hidden = [m.first for m in agreement.missing if m.server in holders and m.after == first]
-    first = min([first, *hidden])
     is_one = len(holders) == 1
+    unread = f", and {_range(min(hidden), first - 1)} cannot be read any more" if hidden else ""
+    first = min([first, *hidden])
     yield Finding(
         *("A14", "committed-lost", ERROR, view.name),
         f"{_range(first, last)} were agreed on; damage ends the log in front of them on "
         f"{_names(holders)}, which {'has' if is_one else 'have'} gone on without them, and no "
-        "other server has them: what they wrote is lost, on all servers alike",
+        f"other server has them{unread}: what they wrote is lost, on all servers alike",
         "Copy the logs before they are purged: what lies behind the damage can be read with "
         "keepfast inspect, and written again by hand after a look at what was written since.",
         cause_of("committed-lost"),
@@ -331,7 +373,8 @@ def snapshot_conflicts(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[F
     for conflict in outcome.snapshot_conflicts:
         server = view.server(conflict.server)
         is_base = server.base is not None and server.base.path == conflict.path
-        text = f"{len(conflict.paths)} znodes are not as the records make them"
+        noun = "znode is" if len(conflict.paths) == 1 else "znodes are"
+        text = f"{len(conflict.paths)} {noun} not as the records make them"
         if not conflict.is_certain:
             text = (
                 f"it and the other snapshots contradict each other in {len(conflict.paths)} znodes"
@@ -439,13 +482,14 @@ def configuration(
     view: EnsembleView, agreement: Agreement, outcome: ReplayOutcome
 ) -> Iterator[Finding]:
     """A13: the membership as each server has it."""
-    texts = {s.name: s.membership for s in outcome.servers if members_of(s.membership)}
-    versions = {name: version_of(text) for name, text in texts.items()}
+    found = {s.name: membership_of(s.membership) for s in outcome.servers}
+    known = {name: membership for name, membership in found.items() if membership is not None}
+    versions = {name: membership.version for name, membership in known.items()}
     newest = max(versions.values(), default=0)
-    groups: dict[tuple[tuple[str, bool], ...], list[str]] = {}
-    for name, text in texts.items():
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name, membership in known.items():
         if versions[name] == newest:
-            groups.setdefault(tuple(sorted(members_of(text).items())), []).append(name)
+            groups.setdefault(quorums_of(membership), []).append(name)
         elif agreement.heads.get(name, -1) >= newest:
             yield Finding(
                 *("A13", "membership-old", WARNING, view.name),
@@ -458,22 +502,35 @@ def configuration(
     ordered = sorted(groups.values(), key=lambda names: (-len(names), names))
     for names in ordered[1:]:
         for name in names:
-            own = sorted(members_of(texts[name]))
-            usual = sorted(members_of(texts[ordered[0][0]]))
             yield Finding(
                 *("A13", "membership-differs", WARNING, view.name),
-                f"it counts {', '.join(own)} as members with their roles; "
-                f"{', '.join(ordered[0])} count {', '.join(usual)}",
+                f"it counts {_members(known[name])} as members with their roles; "
+                f"{', '.join(ordered[0])} count {_members(known[ordered[0][0]])}",
                 "Give all servers the same configuration: two memberships have two majorities.",
                 server=name,
             )
 
 
+def _members(membership: Membership) -> str:
+    """The members in words: observers are marked, and so are groups and weights, if there are."""
+    in_group = {id: group for group, ids in membership.groups for id in ids}
+    words = []
+    for member in membership.members:
+        id = member.server_id
+        if id in membership.observers:
+            words.append(f"{id} (observer)")
+        elif id in in_group:
+            words.append(f"{id} (group {in_group[id]}, weight {membership.weight(id)})")
+        else:
+            words.append(str(id))
+    return ", ".join(words)
+
+
 def roles(view: EnsembleView) -> Iterator[Finding]:
     """A13: what is not known about who votes."""
-    if view.roles.note and len(view.servers) > 1:
+    if view.electorate.note and len(view.servers) > 1:
         yield Finding(
-            *("A13", "roles-unknown", NOTE, view.name, view.roles.note),
+            *("A13", "roles-unknown", NOTE, view.name, view.electorate.note),
             "Nothing, if there are no observers. If there are, put zoo.cfg and myid beside the "
             "version-2 of each server: an observer's word then counts for nothing in a majority.",
         )

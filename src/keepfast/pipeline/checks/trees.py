@@ -217,9 +217,3 @@ def orphans(tree: Tree) -> list[tuple[str, int]]:
         if session not in tree.sessions
         for path in paths
     )
-
-
-def membership(tree: Tree) -> str:
-    """The text of /zookeeper/config; empty if there is none."""
-    node = tree.find(CONFIG)
-    return "" if node is None else (node.data or b"").decode("utf-8", "replace")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from keepfast.pipeline.checks.roles import Roles
+from keepfast.pipeline.electorate import Electorate
 from keepfast.pipeline.facts import EpochFacts, LogFacts, Run, SnapshotFacts
 from keepfast.wire import counter_of, epoch_of, follows_in_epoch
 
@@ -156,24 +156,13 @@ class EnsembleView:
 
     name: str
     servers: tuple[ServerView, ...]
-    roles: Roles = field(default_factory=Roles)
+    electorate: Electorate = field(default_factory=Electorate)
     is_live: bool = False  # files changed while they were read
 
     @property
     def observers(self) -> frozenset[str]:
         """The servers that are known not to vote."""
-        return self.roles.observers
-
-    @property
-    def voters(self) -> int:
-        """How many servers vote, with those whose directories were not given, if it is known."""
-        given = sum(server.name not in self.observers for server in self.servers)
-        return max(given, self.roles.voters or 0)
-
-    @property
-    def quorum(self) -> int:
-        """The number of servers that is a majority."""
-        return self.voters // 2 + 1
+        return self.electorate.observers
 
     def server(self, name: str) -> ServerView:
         """The server of that name."""

@@ -32,6 +32,19 @@ CAUSES = {
         "behind the next record, which was never committed and stayed (field report "
         "trunc-misses-record)."
     ),
+    "trunc-lost": (
+        "The leader had the server cut this record off. That was never made durable, nor was the "
+        "snapshot behind it: a power cut undid both, and kept what was logged since."
+    ),
+    "record-refused": (
+        "A log was begun for this record, and does not hold it: the disk refused the write. The "
+        "server followed again with what it had in memory, and logged what came next."
+    ),
+    "logs-purged": (
+        "The logs behind this snapshot are gone, and so are the snapshots that made up for them: "
+        "purge, which removes logs first, did not come to its end, or newer snapshots that it "
+        "counted on were never durable and were lost in a power cut."
+    ),
     "gap-served-as-diff": (
         "A leader that was itself caught up by SNAP served a DIFF from a log with a hole in it "
         "(field report diff-over-gap)."

@@ -390,20 +390,30 @@
         class: `snapshot${isBase ? " base" : ""}${isValid ? "" : " invalid"}` }, mark);
       svg("title", {}, mark, `snapshot ${zxid}${isBase ? ", base of recovery" : ""}${isValid ? "" : ", not valid"}\n${base(file)}${text ? `\n${text}` : ""}`);
     }
+    // Beside a line, on the side that is wanted if there is room; always whole inside the picture.
+    caption(plot, x, y, className, text, isLeft) {
+      // Of the widest of the usual fonts: the picture is not in the page yet, so nothing can be measured.
+      const width = text.length * 7.7;
+      const left = x - 5 - width, right = x + 5, most = this.width - 5 - width;
+      let at = isLeft ? left : right;
+      if (isLeft && left < this.gutter + 3) [at, isLeft] = [right, false];
+      else if (!isLeft && right > most) [at, isLeft] = [left, true];
+      svg("text", { x: clamp(at, this.gutter + 3, most) + (isLeft ? width : 0), y, class: `label ${className}`,
+        "text-anchor": isLeft ? "end" : "start" }, plot, text);
+    }
     lines(plot, height) {
       const { committed, divergence } = this.data;
       if (committed) {
         const x = this.x(committed[0]);
         const line = svg("line", { x1: x, y1: 22, x2: x, y2: height, class: "frontier" }, plot);
         svg("title", {}, line, `a majority holds everything up to ${committed[1]}`);
-        svg("text", { x: x - 5, y: 60, class: "good", "text-anchor": "end" }, plot, `committed ${committed[1]}`);
+        this.caption(plot, x, 60, "good", `committed ${committed[1]}`, true);
       }
       if (divergence) {
         const x = this.x(divergence[0]);
         const line = svg("line", { x1: x, y1: 22, x2: x, y2: height, class: "cut" }, plot);
         svg("title", {}, line, `the servers part at ${divergence[1]}`);
-        const isRight = x > this.width - 150;
-        svg("text", { x: isRight ? x - 5 : x + 5, y: 47, class: "bad", "text-anchor": isRight ? "end" : "start" }, plot, `parts at ${divergence[1]}`);
+        this.caption(plot, x, 47, "bad", `parts at ${divergence[1]}`, false);
       }
       if (this.cursor !== null) {
         const x = this.x(this.cursor);

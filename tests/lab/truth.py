@@ -1,0 +1,114 @@
+"""What the audit has to say about what a play left, by what its servers did and answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keepfast.lab import Ending, Outcome
+from keepfast.pipeline.findings import EnsembleResult, FindingSeverity, Verdict
+from keepfast.storage import LogReader, RealDisk
+from tests.pipeline.test_audit_cases import audited
+
+# What the first record holds that a server lacks, or has too much.
+_FIRST_OF_MANY = "00000000xxxxxxxx"
+FIRST_RECORD = {
+    "snap-keeps-stale-log": "never-agreed",
+    "unsynced-snapshot": _FIRST_OF_MANY,
+    "trunc-misses-record": "never-agreed-2",
+    "diff-over-gap": _FIRST_OF_MANY,
+    "snap-replays-stale-log": "never-agreed-2",
+    "trunc-keeps-snapshot": "never-agreed",
+    "interrupted-trunc": "never-agreed",
+    "memory-ahead-of-disk": "not-on-every-disk",
+    "hole-at-start": "lost-with-its-log",
+    "purge-leaves-hole": "written-later",
+    "digest-stops-nothing": "what-was-written",
+    "zeroed-record": "acknowledged-b",
+}
+# Lost on all servers; what the record of /b held reads as zeros, and is cut off on the third.
+_LOST_PATHS = {"zeroed-record": ("/c",)}
+# Files that were damaged by hand, on servers that rightly do not start on them.
+_DAMAGED = {"zeroed-record": {"record-damaged", "lacks-committed"}}
+
+
+@dataclass
+class Witness:
+    """Listens to a play, and looks up the zxid of a record before anything happens to it."""
+
+    folder: Path
+    name: str
+    zxid: int | None = None
+    _seen: dict[Path, int] = field(default_factory=dict)
+
+    def step(self, text: str) -> None:
+        """Look for it, where it was not found yet."""
+        wanted = FIRST_RECORD.get(self.name)
+        if wanted is None or self.zxid is not None:
+            return
+        found = []
+        for path in self.folder.glob("data/*/version-2/log.*"):
+            with RealDisk().open_read(str(path)) as file:
+                found += [one.zxid for one in LogReader(file) if wanted.encode() in one.entry]
+        self.zxid = min(found, default=None)
+
+    def state(self, answers: Mapping[int, str]) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """What is wrong, where and since when."""
+
+    verdict: Verdict
+    kind: str = ""
+    server: str | None = None
+    zxid: int | None = None
+    paths: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        zxid = "-" if self.zxid is None else hex(self.zxid)
+        words = (self.verdict.value, self.kind or "-", self.server or "-", zxid)
+        return " ".join((*words, ",".join(self.paths) or "-"))
+
+
+def expected(outcome: Outcome, zxid: int | None) -> Named:
+    """By the answers: who differs from most, and in which znodes."""
+    name, kind = outcome.scenario.name, outcome.scenario.kind
+    if outcome.release.name == "keepfast":
+        return Named(Verdict.AT_RISK if name in _DAMAGED else Verdict.CONSISTENT)
+    if outcome.ending is Ending.REFUSED:
+        return Named(Verdict.AT_RISK, kind, str(outcome.silent[0]))
+    if outcome.ending is Ending.LOST:
+        if not kind:
+            # No file tells of what was lost.
+            return Named(Verdict.CONSISTENT)
+        return Named(Verdict.AT_RISK, kind, None, zxid, _LOST_PATHS[name])
+    wrong: set[int] = set()
+    paths = []
+    for path, answers in outcome.values.items():
+        usual = Counter(answers.values()).most_common(1)[0][0]
+        others = {id for id, answer in answers.items() if answer != usual}
+        wrong |= others
+        paths += [path] if others else []
+    server = "/".join(map(str, sorted(wrong)))
+    return Named(Verdict.DIVERGED, kind, server, zxid, tuple(sorted(paths)))
+
+
+def named(outcome: Outcome) -> Named:
+    """What the audit says, without Spark: the finding that is listed first."""
+    places = [Path(place) for place in outcome.places]
+    result = audited(*(place for place in places if (place / "version-2").exists()))
+    grave = _grave(result)
+    if outcome.release.name == "keepfast" and grave <= _DAMAGED.get(outcome.scenario.name, set()):
+        return Named(result.verdict)
+    if not grave:
+        return Named(result.verdict)
+    first = result.findings[0]
+    return Named(result.verdict, first.kind, first.server, first.first_zxid, first.paths)
+
+
+def _grave(result: EnsembleResult) -> set[str]:
+    return {f.kind for f in result.findings if f.severity is not FindingSeverity.NOTE}
