@@ -64,10 +64,11 @@ _LEAST_FRAME: Final = 17
 _GET_DATA_OP: Final = OpCode.GET_DATA.value
 _OPEN: Final = Phase.OPEN
 _path_size: Final = _INT.unpack_from
-# A reply's length, xid, zxid and error, and the length of the data; behind it data and Stat.
-_pack_data_reply: Final = Struct(">iiqii").pack
+_pack_int: Final = _INT.pack
+# A reply's length, xid, zxid and error; behind it the length of the data, data and Stat.
+_pack_reply: Final = Struct(">iiqi").pack
+_REPLY_SIZE: Final = 16
 _pack_length_children: Final = Struct(">ii").pack
-_DATA_REPLY_SIZE: Final = 16 + 4 + 68
 
 _GET_DATA: Final = codec_of(GetDataRequest).unpack
 _EXISTS: Final = codec_of(ExistsRequest).unpack
@@ -157,10 +158,17 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> byte
 
 
 def _plain_data(replica: Replica, xid: int, raw: bytes) -> bytes | None:
+    tree, recent = replica.tree, replica.recent_reads
+    kept = recent.replies.get(raw)
+    if kept is not None:
+        path, packed, body = kept
+        node = tree.find(path)
+        if node is not None and node.packed is packed and not node.children:
+            return _pack_reply(_REPLY_SIZE + len(body), xid, replica.last_zxid, 0) + body
     if not raw.isascii():
         return None
-    tree = replica.tree
-    node = tree.find(raw.decode())
+    path = raw.decode()
+    node = tree.find(path)
     if node is None:
         return None
     packed = node.packed
@@ -168,12 +176,14 @@ def _plain_data(replica: Replica, xid: int, raw: bytes) -> bytes | None:
     if packed[-68:-60] not in tree.acls.world_readable:
         return None
     size = len(packed) - TAIL_SIZE
-    head = _pack_data_reply(_DATA_REPLY_SIZE + size, xid, replica.last_zxid, 0, size)
     if node.children or packed[-24:-8] != PLAIN_MARKS:
-        return b"".join((head, packed[:size], wire_stat(node)))
-    # As in `wire_stat`, without a copy in between.
-    counts = _pack_length_children(size, 0)
-    return b"".join((head, packed[:size], packed[-60:-8], counts, packed[-8:]))
+        body = b"".join((_pack_int(size), packed[:size], wire_stat(node)))
+    else:
+        # As in `wire_stat`, without a copy in between.
+        counts = _pack_length_children(size, 0)
+        body = b"".join((_pack_int(size), packed[:size], packed[-60:-8], counts, packed[-8:]))
+        recent.keep(raw, path, packed, body, replica.now_ms)
+    return _pack_reply(_REPLY_SIZE + len(body), xid, replica.last_zxid, 0) + body
 
 
 def exists(replica: Replica, connection: Connection, payload: bytes) -> bytes:

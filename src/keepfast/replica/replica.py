@@ -35,6 +35,7 @@ from keepfast.replica.proposals import WRITES, Append, Proposal
 from keepfast.replica.proposer import Proposer, decode_write
 from keepfast.replica.reads import HANDLERS as READS
 from keepfast.replica.reads import answer_single, plain_data_reply
+from keepfast.replica.recent_reads import RecentReads
 from keepfast.replica.replies import reply_body
 from keepfast.replica.sessions import SessionTracker, TouchTable
 from keepfast.replica.statistics import (
@@ -119,6 +120,7 @@ class Replica:
         self.throttle = Throttle(self)
         self.handshake = Handshake(self)
         self.syncs = Syncs(self)
+        self.recent_reads = RecentReads()
         self._number = 0
         # The role: at most one of the two is there, or neither and it is read-only.
         self.proposer: Proposer | None = None
