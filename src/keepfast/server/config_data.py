@@ -73,7 +73,7 @@ class DataConfig:
         "txnLogSizeLimitInKb",
         Whole(-1, _MAX_KB, "KB"),
         -1,
-        "a log file is rolled beyond this size; 0 or less: only at a snapshot",
+        "a log file is rolled beyond this size; 0 or less: beyond 64 MiB, and at a snapshot",
         low="many small files",
         high="purge frees space late",
     )
