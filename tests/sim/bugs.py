@@ -249,7 +249,7 @@ BUGS = (
             Change(
                 "keepfast.storage.store",
                 "Store.append_all",
-                "if zxid != head + 1 or not counter_of(zxid):",
+                "if zxid != head + 1 or not zxid & MAX_COUNTER:",
                 "if False:",
             ),
         ),

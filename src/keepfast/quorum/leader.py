@@ -223,29 +223,35 @@ class Leader:
     def _commit(self, point: Zxid) -> None:
         changed = self.quorums.next
         designated = self._designated(changed) if changed is not None else None
-        commits, committed = [], []
+        committed: list[tuple[Zxid, bytes]] = []
         while self.outstanding and self.outstanding[0][0] <= point:
-            zxid, entry = self.outstanding.popleft()
-            committed.append((zxid, entry))
-            is_change = changed is not None and zxid == changed.version
-            commits.append(encode_commit(zxid, designated if is_change else None))
+            committed.append(self.outstanding.popleft())
         self.last_committed = point
-        told, informed = b"".join(commits), None
-        # To ours, a COMMIT says so of all before it as well; an Apache server wants each.
-        told_last = b"".join(commits[-1:]) if changed is None else told
+        last = encode_commit(committed[-1][0], None) if committed and changed is None else None
+        each = informed = None
         for learner in self.learners.values():
             if not learner.gets_proposals:
                 continue
-            if learner.is_follower:
-                self._send(learner.link, told_last if learner.is_keepfast else told)
-            else:
-                if informed is None:
-                    informed = self._informs(committed, designated)
+            if not learner.is_follower:
+                informed = informed or self._informs(committed, designated)
                 self._send(learner.link, informed)
+            elif last is not None and learner.is_keepfast:
+                # To ours it says so of all before it as well; an Apache server wants each.
+                self._send(learner.link, last)
+            else:
+                each = each or self._commits(committed, designated)
+                self._send(learner.link, each)
         self._host.on_committed(point)
         if changed is not None and designated is not None and point >= changed.version:
             self.quorums = Quorums(changed)
             self._host.on_reconfigured(changed, designated)
+
+    def _commits(self, committed: list[tuple[Zxid, bytes]], designated: ServerId | None) -> bytes:
+        changed = self.quorums.next
+        version = None if changed is None else changed.version
+        return b"".join(
+            encode_commit(zxid, designated if zxid == version else None) for zxid, _ in committed
+        )
 
     def _informs(self, committed: list[tuple[Zxid, bytes]], designated: ServerId | None) -> bytes:
         """What observers are told of txns; there may be none, and then this is not needed."""

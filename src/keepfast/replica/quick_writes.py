@@ -81,7 +81,7 @@ class QuickWrites:
         """Make a txn of a client's setData; False: nothing was done, take the general way."""
         replica, proposer = self._replica, self._proposer
         caller, proposals = connection.caller, proposer.proposals
-        zxid = Zxid(proposer.last_proposed + 1)
+        zxid: Zxid = proposer.last_proposed + 1  # type: ignore[assignment]  # a call less
         if (
             not replica.is_writable
             or len(proposals) >= self._most_waiting

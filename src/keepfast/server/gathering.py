@@ -62,9 +62,9 @@ class Gathering:
         self._disappointments = 0
         self._skips = 0
 
-    def add(self, sessions: list[bytes], now: float) -> None:
-        """Records wait from now on, one of each of these sessions."""
-        self._records += len(sessions)
+    def add(self, sessions: list[bytes], now: float, records: int | None = None) -> None:
+        """Records wait from now on, of these sessions; one of each unless their number is given."""
+        self._records += len(sessions) if records is None else records
         self._sessions.update(sessions)
         # Those that are still to come may only have to wait for the processor, as these had.
         self._deadline = min(now + self._share, self._latest)

@@ -15,6 +15,9 @@ from keepfast.replica import Replica
 from keepfast.server.gathering import NO_GROUP, Gathering, Group
 
 _SESSION_SIZE: Final = 8
+# Of the records that came together, about so many are looked at. Low: sessions are overlooked, and
+# not waited for. High: this is work for every write.
+_LOOKED_AT: Final = 64
 
 
 class WriteGroups:
@@ -35,11 +38,13 @@ class WriteGroups:
     def is_held(self) -> bool:
         """Whether what waits in the replica has to wait for more; each record asks again."""
         now, appends = self._loop.time(), self._replica.appends
-        if len(appends) > self._counted:
-            # An entry begins with the id of the session that it is made for.
-            fresh = [record[1][:_SESSION_SIZE] for record in appends[self._counted :]]
-            self._counted = len(appends)
-            self._gathering.add(fresh, now)
+        count = len(appends) - self._counted
+        if count > 0:
+            # An entry begins with the id of the session that it is made for. A client that sends
+            # many together has them in one run: some of them tell whose they are.
+            some = appends[self._counted :: 1 + count // _LOOKED_AT]
+            self._counted += count
+            self._gathering.add([record[1][:_SESSION_SIZE] for record in some], now, count)
         left = self._gathering.seconds_left(now)
         if self._timer is not None and not left:
             self._timer.cancel()

@@ -52,6 +52,7 @@ from keepfast.storage.truncation import cut_segments, with_fitting_base
 from keepfast.storage.witness import Witness, read_testimony
 from keepfast.tree import FrozenTree, Tree
 from keepfast.wire import (
+    MAX_COUNTER,
     BrokenHistory,
     CorruptSnapshot,
     DiskFull,
@@ -205,7 +206,7 @@ class Store(DiskGuard):
         pending, head = self._pending, self.head
         for record in records:
             zxid, entry, digest = record
-            if zxid != head + 1 or not counter_of(zxid):
+            if zxid != head + 1 or not zxid & MAX_COUNTER:
                 check_opens_epoch(zxid, head)
             # Framed here and not in sync(): this thread has time while the other waits.
             pending.append((zxid, frame(entry), digest))

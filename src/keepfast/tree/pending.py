@@ -52,7 +52,7 @@ _Step = tuple[int, str, PendingNode, PendingNode | None]
 class PendingChanges:
     """Changes over a tree. The tree itself changes only by the txns that were prepared here."""
 
-    __slots__ = ("_owned", "_steps", "_tree", "digest", "nodes")
+    __slots__ = ("_steps", "_tree", "digest", "nodes", "owned")
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -61,7 +61,7 @@ class PendingChanges:
         self.nodes: dict[str, PendingNode] = {}
         self._steps: deque[_Step] = deque()
         # Session id -> paths of its ephemerals that prepared txns create.
-        self._owned: dict[int, set[str]] = {}
+        self.owned: dict[int, set[str]] = {}
         # Apache's digest of the tree with all changes.
         self.digest = tree.digest
 
@@ -99,18 +99,13 @@ class PendingChanges:
         """Note that a txn deletes a znode."""
         self.put(zxid, path, old, PendingNode(None, (), b"", 0))
 
-    @property
-    def has_ephemerals(self) -> bool:
-        """Whether a prepared txn creates one."""
-        return bool(self._owned)
-
     def own(self, session_id: int, path: str) -> None:
         """Note that a txn creates an ephemeral."""
-        self._owned.setdefault(session_id, set()).add(path)
+        self.owned.setdefault(session_id, set()).add(path)
 
     def ephemerals(self, session_id: int) -> list[str]:
         """The ephemerals of a session once all is applied, sorted."""
-        paths = self._tree.ephemerals.get(session_id, set()) | self._owned.get(session_id, set())
+        paths = self._tree.ephemerals.get(session_id, set()) | self.owned.get(session_id, set())
         return sorted(path for path in paths if self._owner(path) == session_id)
 
     def _owner(self, path: str) -> int:
@@ -127,7 +122,7 @@ class PendingChanges:
                 del nodes[path]
             else:
                 nodes[path] = previous
-            if self._owned:
+            if self.owned:
                 self.disown(path, node)
         self.digest = digest
 
@@ -139,7 +134,7 @@ class PendingChanges:
             _, path, node, _ = steps.popleft()
             if nodes.get(path) is node:
                 del nodes[path]
-            if self._owned:
+            if self.owned:
                 self.disown(path, node)
 
     def disown(self, path: str, node: PendingNode) -> None:
@@ -148,9 +143,9 @@ class PendingChanges:
             return
         owner = owner_of(node.stat)
         latest = self.nodes.get(path)
-        paths = self._owned.get(owner)
+        paths = self.owned.get(owner)
         if paths is None or (latest is not None and latest.stat and owner_of(latest.stat) == owner):
             return
         paths.discard(path)
         if not paths:
-            del self._owned[owner]
+            del self.owned[owner]

@@ -161,14 +161,12 @@ class PlainSets:
 
         Some stay: a znode that was changed is likely to be changed again.
         """
-        changed, pending = self._changed, self._pending
-        has_ephemerals = pending.has_ephemerals
-        is_kept = not has_ephemerals and len(changed) <= _MOST_KEPT
-        if not is_kept or len(new.data or b"") > _MOST_KEPT_BYTES:
+        changed, owned = self._changed, self._pending.owned
+        if owned or len(changed) > _MOST_KEPT or len(new.data or b"") > _MOST_KEPT_BYTES:
             if changed.get(path) is new:
                 del changed[path]
-            if has_ephemerals:
-                pending.disown(path, new)
+            if owned:
+                self._pending.disown(path, new)
 
 
 def apply_plain_set(tree: Tree, entry: bytes) -> tuple[Zxid, int, int, str, Node] | None:
