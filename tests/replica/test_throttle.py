@@ -144,6 +144,19 @@ class TestWrites:
         machine.settle()
         assert client.replies() == [(xid, 0) for xid in range(1, 9)]
 
+    def test_write_is_held__the_read_behind_it_waits_though_it_comes_alone(self) -> None:
+        machine = machine_with(max_requests=1)
+        one, other = connected(machine), connected(machine)
+        create(one, 1, "/there")
+        machine.settle()
+        create(one, 2, "/a")
+        other.send(1, OpCode.GET_DATA, GetDataRequest("/there", False))
+        create(other, 2, "/b")
+        other.send(3, OpCode.GET_DATA, GetDataRequest("/there", False))
+        assert other.replies() == [(1, 0)]
+        machine.settle()
+        assert other.replies() == [(2, 0), (3, 0)]
+
 
 class TestLargeRequests:
     def test_too_many_bytes_under_way__the_sender_is_cut_off(self) -> None:

@@ -30,6 +30,7 @@ def note_large(replica: Replica, connection: Connection, size: int) -> bool:
     connection.burst = size if len(connection.out) == 1 else connection.burst + size
     if connection.burst > replica.options.max_burst_bytes:
         connection.is_stalled = True
+        connection.free_ms = -1
     return connection.is_stalled
 
 

@@ -63,6 +63,7 @@ class Connection:
         "caller",
         "close_reason",
         "frames",
+        "free_ms",
         "held",
         "ids",
         "is_secure",
@@ -112,6 +113,8 @@ class Connection:
         self.large_bytes = 0
         # When its session was given its full time again.
         self.touched_ms = -1
+        # The same, as long as it is open and nothing holds up its requests; otherwise -1.
+        self.free_ms = -1
         self.session_id = NO_SESSION
         self.timeout_ms = 0
         self.ids: tuple[Id, ...] = (Id("ip", address),)

@@ -190,6 +190,8 @@ class Handshake:
         """A sign of life of a client; False: its session has ended."""
         replica = self._replica
         connection.touched_ms = replica.now_ms
+        is_held_up = connection.is_stalled or connection.is_throttled or connection.owes_identity
+        connection.free_ms = -1 if is_held_up else replica.now_ms
         tracker = self.local if connection.caller.is_local else replica.sessions
         return tracker.touch(connection.session_id, replica.now_ms)
 

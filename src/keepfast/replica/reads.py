@@ -10,7 +10,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from keepfast.replica.backpressure import LARGE_REPLY
-from keepfast.replica.connection import Phase
 from keepfast.replica.events import missed_events
 from keepfast.tree import PLAIN_MARKS, TAIL_SIZE, Node, Tree, WatchKind, is_allowed, wire_stat
 from keepfast.wire import (
@@ -62,7 +61,6 @@ _frame_at: Final = Struct(">iiii").unpack_from
 _FRAME_PATH_AT: Final = 16
 _LEAST_FRAME: Final = 17
 _GET_DATA_OP: Final = OpCode.GET_DATA.value
-_OPEN: Final = Phase.OPEN
 _path_size: Final = _INT.unpack_from
 _pack_int: Final = _INT.pack
 # A reply's length, xid, zxid and error; behind it the length of the data, data and Stat.
@@ -132,17 +130,22 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> byte
         or frames.held
         or size > frames.max_frame
         or connection.queue
-        or connection.phase is not _OPEN
         # Once in a millisecond its session is given its full time again.
-        or connection.touched_ms != replica.now_ms
-        or connection.is_stalled
-        or connection.is_throttled
-        or connection.owes_identity
+        or connection.free_ms != replica.now_ms
     ):
         return None
-    reply = _plain_data(replica, xid, data[_FRAME_PATH_AT:last])
-    if reply is None or len(reply) > LARGE_REPLY:
-        return None
+    raw = data[_FRAME_PATH_AT:last]
+    kept = replica.recent_reads.replies.get(raw)
+    node = None if kept is None else replica.tree.find(kept[0])
+    if kept is not None and node is not None and node.packed is kept[1] and not node.children:
+        # As in `_plain_data`, without a call.
+        body = kept[2]
+        reply = _pack_reply(_REPLY_SIZE + len(body), xid, replica.last_zxid, 0) + body
+    else:
+        made = _plain_data(replica, xid, raw)
+        if made is None or len(made) > LARGE_REPLY:
+            return None
+        reply = made
     statistics = replica.statistics
     statistics.bytes_received += last + 1
     statistics.received += 1

@@ -237,6 +237,7 @@ class Replica:
         if connection.phase is Phase.CLOSED:
             return
         connection.phase = Phase.CLOSED
+        connection.free_ms = -1
         connection.queue.clear()
         connection.held.clear()
         self.throttle.forget(connection)

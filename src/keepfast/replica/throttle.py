@@ -161,6 +161,7 @@ class Throttle:
         ):
             return False
         connection.is_throttled = True
+        connection.free_ms = -1
         connection.held.append(payload)
         self._waiting[connection] = self._replica.now_ms
         self._replica.statistics.throttled += 1
