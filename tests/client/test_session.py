@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -158,6 +159,18 @@ def test_patient_client__waits_for_a_server_that_comes_late() -> None:
             assert client.state is ClientState.CONNECTED
         finally:
             client.close()
+
+
+def test_waiting_for_the_connection__ends_behind_its_event() -> None:
+    told: list[KeeperState] = []
+
+    def take_long(event: ClientEvent) -> None:
+        # Long enough for a caller that does not wait for this to be ahead of it.
+        threading.Event().wait(0.3)
+        told.append(event.state)
+
+    with FakeServer() as server, Client(server.host, PATIENT, take_long):
+        assert told == [KeeperState.SYNC_CONNECTED]
 
 
 def test_server_that_hangs_up_at_the_handshake__is_reported() -> None:

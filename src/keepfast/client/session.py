@@ -110,6 +110,8 @@ class Session:
         self._next_address = 0
         self._password = _NO_PASSWORD
         self._has_met_a_quorum = False
+        # Whether the event of the present state was handed out.
+        self._is_told = False
         self._auths = [AuthPacket(0, scheme, secret) for scheme, secret in options.credentials]
         self._changed = threading.Condition()
         self._rounds_failed = 0
@@ -127,11 +129,16 @@ class Session:
         self._thread.start()
 
     def wait_connected(self, timeout_s: float, *, is_patient: bool) -> bool:
-        """Wait for a connection; unless patient, no longer than one vain round over all servers."""
+        """Wait for a connection; unless patient, no longer than one vain round over all servers.
+
+        Its event was handed out then: what the caller prints next is not mixed with it.
+        """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             round_ = self._rounds_failed
-            while self.state is ClientState.CONNECTING:
+            while self.state is ClientState.CONNECTING or (
+                self.state.is_connected and not self._is_told
+            ):
                 left = deadline - time.monotonic()
                 if left <= 0 or (not is_patient and self._rounds_failed > round_):
                     break
@@ -441,6 +448,7 @@ class Session:
     def _become(self, state: ClientState) -> None:
         with self._changed:
             self.state = state
+            self._is_told = False
             self._changed.notify_all()
 
     def tell(self, event: ClientEvent) -> None:
@@ -449,6 +457,9 @@ class Session:
 
     def _tell(self, state: KeeperState) -> None:
         self.tell(ClientEvent(EventType.NONE, state))
+        with self._changed:
+            self._is_told = True
+            self._changed.notify_all()
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
