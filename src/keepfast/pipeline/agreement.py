@@ -26,7 +26,6 @@ from keepfast.tree import CONFIG
 from keepfast.wire import (
     LogEntry,
     MalformedRecord,
-    OpCode,
     SetDataTxn,
     canonical_entry,
     counter_of,
@@ -34,10 +33,8 @@ from keepfast.wire import (
     epoch_of,
     follows_in_epoch,
     format_zxid,
+    is_reconfig,
 )
-
-_TYPE = slice(28, 32)  # in an entry: behind session id, cxid, zxid and time
-_RECONFIG = OpCode.RECONFIG.to_bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +208,7 @@ class Agreement:
 
 def new_config(record: Record) -> str:
     """What a record makes of /zookeeper/config; empty if it is not about who the members are."""
-    if record.entry[_TYPE] != _RECONFIG:
+    if not is_reconfig(record.entry):
         return ""
     try:
         body = decode_entry(record.entry).body

@@ -19,7 +19,7 @@ Prior art: Junqueira, Reed, Serafini, "Zab" (2011); Leader and LearnerHandler of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -247,20 +247,22 @@ class Leader:
             self._host.on_reconfigured(changed, designated)
 
     def _commits(self, committed: list[tuple[Zxid, bytes]], designated: ServerId | None) -> bytes:
-        changed = self.quorums.next
-        version = None if changed is None else changed.version
-        return b"".join(
-            encode_commit(zxid, designated if zxid == version else None) for zxid, _ in committed
-        )
+        told = self._with_leaders(committed, designated)
+        return b"".join(encode_commit(zxid, leader) for zxid, _, leader in told)
 
     def _informs(self, committed: list[tuple[Zxid, bytes]], designated: ServerId | None) -> bytes:
         """What observers are told of txns; there may be none, and then this is not needed."""
+        told = self._with_leaders(committed, designated)
+        return b"".join(encode_inform(zxid, entry, leader) for zxid, entry, leader in told)
+
+    def _with_leaders(
+        self, committed: list[tuple[Zxid, bytes]], designated: ServerId | None
+    ) -> Iterator[tuple[Zxid, bytes, ServerId | None]]:
+        """Txns, the one that changes the members with who leads them."""
         changed = self.quorums.next
         version = None if changed is None else changed.version
-        return b"".join(
-            encode_inform(zxid, entry, designated if zxid == version else None)
-            for zxid, entry in committed
-        )
+        for zxid, entry in committed:
+            yield zxid, entry, designated if zxid == version else None
 
     def _designated(self, changed: Membership) -> ServerId:
         """Who leads the new membership: this server, or the new voter that has most of the log."""

@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from keepfast.replica.events import tell
 from keepfast.replica.proposals import Append, PlainWrite
 from keepfast.replica.statistics import DIGEST_INTERVAL, TreeDigest
-from keepfast.tree import (
-    PLAIN_MARKS,
-    TAIL_SIZE,
-    Caller,
-    Change,
-    ChangeKind,
-    Node,
-    PlainSets,
-    apply_plain_set,
-    wire_stat,
-)
+from keepfast.tree import Caller, Change, ChangeKind, PlainSets, apply_plain_set, wire_stat
 from keepfast.wire import OpCode, ServerId, Zxid
 
 if TYPE_CHECKING:
@@ -43,7 +33,6 @@ _LAST_COUNTER: Final = 0xFFFFFF00
 # A reply's length, xid, zxid and error; behind it the 68 bytes of Stat.
 _pack_reply: Final = Struct(">iiqi").pack
 _REPLY_SIZE: Final = 16 + 68
-_pack_length_children: Final = Struct(">ii").pack
 
 # The constructor of a NamedTuple takes twice as long.
 _new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
@@ -147,7 +136,7 @@ class QuickWrites:
                     self._count(last, run)
                     run = 1
                 last = write
-                reply = _reply(write.xid, zxid, node)
+                reply = _pack_reply(_REPLY_SIZE, write.xid, zxid, 0) + wire_stat(node)
                 queue = connection.queue
                 # Nothing can be answered behind it, as another write is under way.
                 if (
@@ -184,16 +173,6 @@ class QuickWrites:
             last.connection.note(_SET_DATA, last.xid, last.zxid, replica.now_ms, spent_ms, run)
 
 
-def _reply(xid: int, zxid: Zxid, node: Node) -> bytes:
-    """The reply to a write that left the znode as it is."""
-    head, packed = _pack_reply(_REPLY_SIZE, xid, zxid, 0), node.packed
-    if node.children or packed[-24:-8] != PLAIN_MARKS:
-        return head + wire_stat(node)
-    # As in `wire_stat`, without a copy in between.
-    counts = _pack_length_children(len(packed) - TAIL_SIZE, 0)
-    return b"".join((head, packed[-60:-8], counts, packed[-8:]))
-
-
 def commit_plain_entry(replica: Replica, entry: bytes) -> bool:
     """Apply and answer a plain write that the leader made; False: nothing was done.
 
@@ -215,7 +194,7 @@ def commit_plain_entry(replica: Replica, entry: bytes) -> bool:
     connection = replica.connections.get(session_id)
     waiting = None if connection is None else connection.waits_for(cxid)
     if connection is not None and waiting is not None:
-        reply = _reply(cxid, zxid, node)
+        reply = _pack_reply(_REPLY_SIZE, cxid, zxid, 0) + wire_stat(node)
         replica.note(replica.statistics.updates, connection, _SET_DATA, cxid, waiting.since_ms)
         replica.answer(connection, waiting, reply)
     replica.syncs.release(zxid)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from keepfast.replica.backpressure import LARGE_REPLY
 from keepfast.replica.events import missed_events
-from keepfast.tree import PLAIN_MARKS, TAIL_SIZE, Node, Tree, WatchKind, is_allowed, wire_stat
+from keepfast.tree import TAIL_SIZE, Node, Tree, WatchKind, is_allowed, wire_stat
 from keepfast.wire import (
     ACL,
     AclList,
@@ -66,7 +66,6 @@ _pack_int: Final = _INT.pack
 # A reply's length, xid, zxid and error; behind it the length of the data, data and Stat.
 _pack_reply: Final = Struct(">iiqi").pack
 _REPLY_SIZE: Final = 16
-_pack_length_children: Final = Struct(">ii").pack
 
 _GET_DATA: Final = codec_of(GetDataRequest).unpack
 _EXISTS: Final = codec_of(ExistsRequest).unpack
@@ -134,18 +133,9 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> byte
         or connection.free_ms != replica.now_ms
     ):
         return None
-    raw = data[_FRAME_PATH_AT:last]
-    kept = replica.recent_reads.replies.get(raw)
-    node = None if kept is None else replica.tree.find(kept[0])
-    if kept is not None and node is not None and node.packed is kept[1] and not node.children:
-        # As in `_plain_data`, without a call.
-        body = kept[2]
-        reply = _pack_reply(_REPLY_SIZE + len(body), xid, replica.last_zxid, 0) + body
-    else:
-        made = _plain_data(replica, xid, raw)
-        if made is None or len(made) > LARGE_REPLY:
-            return None
-        reply = made
+    reply = _plain_data(replica, xid, data[_FRAME_PATH_AT:last])
+    if reply is None or len(reply) > LARGE_REPLY:
+        return None
     statistics = replica.statistics
     statistics.bytes_received += last + 1
     statistics.received += 1
@@ -179,12 +169,8 @@ def _plain_data(replica: Replica, xid: int, raw: bytes) -> bytes | None:
     if packed[-68:-60] not in tree.acls.world_readable:
         return None
     size = len(packed) - TAIL_SIZE
-    if node.children or packed[-24:-8] != PLAIN_MARKS:
-        body = b"".join((_pack_int(size), packed[:size], wire_stat(node)))
-    else:
-        # As in `wire_stat`, without a copy in between.
-        counts = _pack_length_children(size, 0)
-        body = b"".join((_pack_int(size), packed[:size], packed[-60:-8], counts, packed[-8:]))
+    body = b"".join((_pack_int(size), packed[:size], wire_stat(node)))
+    if not node.children:
         recent.keep(raw, path, packed, body, replica.now_ms)
     return _pack_reply(_REPLY_SIZE + len(body), xid, replica.last_zxid, 0) + body
 

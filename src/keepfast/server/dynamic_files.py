@@ -34,7 +34,7 @@ from keepfast.server.properties import (
     without_properties,
 )
 from keepfast.storage import Disk, RealDisk, read_file, replace_file, temporary_of
-from keepfast.wire import MalformedRecord, OpCode, ServerId, decode_entry
+from keepfast.wire import MalformedRecord, ServerId, decode_entry, is_reconfig
 
 BACKUP_SUFFIX: Final = ".bak"
 NEXT_SUFFIX: Final = ".dynamic.next"
@@ -45,9 +45,6 @@ _MOVED: Final = (_POINTER, "peerType")
 _CLIENT: Final = ("clientPort", "clientPortAddress")
 _SECURE_CLIENT: Final = ("secureClientPort", "secureClientPortAddress")
 _VERSION: Final = "version"
-# The type of a txn, the last field of its header, as it stands in the log.
-_TYPE_OF_ENTRY: Final = slice(28, 32)
-_RECONFIG: Final = OpCode.RECONFIG.to_bytes(4, "big")
 _ENCODING: Final = "iso-8859-1"
 
 
@@ -216,7 +213,7 @@ class DynamicFileKeeper:
     def note_proposals(self, entries: Iterable[bytes]) -> None:
         """These go to the log. Whoever restarts with a change at its end lets both sides decide."""
         for entry in entries:
-            if entry[_TYPE_OF_ENTRY] == _RECONFIG:
+            if is_reconfig(entry):
                 with contextlib.suppress(MalformedRecord):
                     self._propose(proposed_membership(decode_entry(entry)))
 

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from keepfast.server.last_turns import LAST_TURNS, close_listener
+from keepfast.server.last_turns import close_listener, let_turns_pass
 
 if TYPE_CHECKING:
     import h11
@@ -100,9 +100,7 @@ class HttpServer:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        for _ in range(LAST_TURNS):
-            # What was aborted closes its socket in the next turn.
-            await asyncio.sleep(0)
+        await let_turns_pass()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_stopped or len(self._tasks) >= _MAX_CONNECTIONS:

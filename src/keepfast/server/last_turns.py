@@ -20,6 +20,11 @@ async def close_listener(listener: asyncio.Server) -> None:
         # asyncio forgets the socket of a connection that it sets up when the listener is closed.
         for line in listener.sockets:
             loop.remove_reader(line)
-        for _ in range(LAST_TURNS):
-            await asyncio.sleep(0)
+        await let_turns_pass()
     listener.close()
+
+
+async def let_turns_pass() -> None:
+    """Wait until what was aborted has closed its socket, and what was taken has its protocol."""
+    for _ in range(LAST_TURNS):
+        await asyncio.sleep(0)

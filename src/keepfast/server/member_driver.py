@@ -306,7 +306,7 @@ class MemberDriver:
         """Whether what clients wrote may wait for more of it before it is proposed."""
         return self.member.leader is not None and not self.member.is_handing_over
 
-    def flush(self, is_held: bool = False) -> list[Append]:
+    def flush(self, is_held: bool) -> list[Append]:
         """Do what the member asks for; gives the records to store, none if they are held."""
         member = self.member
         if not is_held:

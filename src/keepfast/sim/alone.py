@@ -17,9 +17,7 @@ class Alone:
     @property
     def effects(self) -> list[object]:
         """What the driver is to do, in order; it empties the list."""
-        if self.replica.appends:
-            self._effects.extend(self.replica.appends)
-            self.replica.appends = []
+        self._effects.extend(self.replica.take_appends())
         return self._effects
 
     def tell_time(self, now_ms: int, wall_ms: int) -> None:

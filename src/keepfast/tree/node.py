@@ -42,7 +42,7 @@ _LENGTH_CHILDREN: Final = Struct(">ii")
 
 _NO_OWNER: Final = bytes(8)
 # cversion, aversion and ephemeralOwner of a znode that has none of them.
-PLAIN_MARKS: Final = bytes(16)
+_PLAIN_MARKS: Final = bytes(16)
 
 # Marks in ephemeralOwner. A session id never equals them: its first byte is the id of the server
 # that gave it out, which is below 0x80 for a container's mark and at most 254 where TTLs are on.
@@ -148,13 +148,12 @@ def wire_stat(node: Node) -> bytes:
     It sees changes of children, deletions included, in `cversion`; and containers and TTL znodes
     as persistent.
     """
-    packed = node.packed
-    stat = packed[-STAT_SIZE:]
+    packed, children = node.packed, node.children
     size = len(packed) - TAIL_SIZE
-    children = node.children
-    if not children and stat[36:52] == PLAIN_MARKS:
+    if not children and packed[-24:-8] == _PLAIN_MARKS:
         # A leaf that never had a child, an owner or another ACL: most of what is read.
-        return stat[:52] + _LENGTH_CHILDREN.pack(size, 0) + stat[52:]
+        return b"".join((packed[-STAT_SIZE:-8], _LENGTH_CHILDREN.pack(size, 0), packed[-8:]))
+    stat = packed[-STAT_SIZE:]
     count = len(children) if children else 0
     owner = stat[44:52]
     if owner != _NO_OWNER and owner[0] >= 0x80 and kind_of(stat) != Kind.EPHEMERAL:

@@ -105,7 +105,7 @@ class PlainSets:
         found = self._changed.get(path)
         plain = None if found is None else found.plain
         if found is None or plain is None:
-            looked = self._look_at(path, found)
+            looked = self._look_at(path)
             if looked is None:
                 return None
             found, plain = looked
@@ -115,10 +115,8 @@ class PlainSets:
             return None
         version += 1
         data = request[data_at + 4 : end - 4]
-        mzxid, changed = _pack_zxid(zxid), _pack_mtime_version(time_ms, version)
-        crc = crc32(b"".join((raw, data, czxid, mzxid, pzxid, ctime, changed, rest)))
-        stat = b"".join((czxid, mzxid, ctime, changed, rest, pzxid))
         plain = (czxid, ctime, rest, pzxid, version)
+        stat, crc = _changed(raw, data, plain, zxid, time_ms)
         self._changed[path] = new = PendingNode(
             data, found.acl, stat, found.child_count, crc, plain
         )
@@ -133,23 +131,17 @@ class PlainSets:
         )
         return entry, path, new, found.stat, delta, digest
 
-    def _look_at(
-        self, path: str, found: PendingNode | None
-    ) -> tuple[PendingNode, PlainStat] | None:
+    def _look_at(self, path: str) -> tuple[PendingNode, PlainStat] | None:
         """The znode as it is pending or in the tree, if its data is changed the quick way."""
-        if found is None:
-            tree = self._tree
-            node = tree.find(path)
-            # Below /zookeeper, digests and quotas have rules of their own.
-            if node is None or path.startswith(RESERVED_PREFIX):
-                return None
-            children, data, stat = node.children, node.data, node.stat
-            count = len(children) if children else 0
-            crc = node_crc(path, data, stat)
-            found = PendingNode(data, tree.acls.lists[node.acl], stat, count, crc)
-        stat = found.stat
-        if not stat or found.crc <= 0 or not is_allowed(found.acl, _WRITE, ()):
+        found = self._pending.find(path)
+        # Below /zookeeper, digests and quotas have rules of their own.
+        if found is None or path.startswith(RESERVED_PREFIX):
             return None
+        if not is_allowed(found.acl, _WRITE, ()):
+            return None
+        stat = found.stat
+        if found.crc < 0:
+            found.crc = node_crc(path, found.data, stat)
         version = _int_at(stat, _VERSION_AT)[0]
         if version < 0:
             return None
@@ -196,7 +188,8 @@ def apply_plain_set(tree: Tree, entry: bytes) -> tuple[Zxid, int, int, str, Node
     before, data = node.stat, entry[data_at + 4 : data_end]
     if version <= 0 or version != _int_at(before, _VERSION_AT)[0] + 1:
         return None
-    stat, crc = _changed(raw, data, before, zxid, time_ms, version)
+    czxid, _, ctime, _, rest, pzxid = _stat_pieces(before)
+    stat, crc = _changed(raw, data, (czxid, ctime, rest, pzxid, version), zxid, time_ms)
     delta = crc - node_crc(path, node.data, before)
     if (tree.digest + delta) & MASK != digest:
         return None
@@ -205,10 +198,10 @@ def apply_plain_set(tree: Tree, entry: bytes) -> tuple[Zxid, int, int, str, Node
 
 
 def _changed(
-    path: bytes, data: bytes, before: bytes, zxid: int, time_ms: int, version: int
+    path: bytes, data: bytes, plain: PlainStat, zxid: int, time_ms: int
 ) -> tuple[bytes, int]:
     """The stat behind a setData, and the CRC that the znode adds to Apache's digest then."""
-    czxid, _, ctime, _, rest, pzxid = _stat_pieces(before)
+    czxid, ctime, rest, pzxid, version = plain
     mzxid, changed = _pack_zxid(zxid), _pack_mtime_version(time_ms, version)
     crc = crc32(b"".join((path, data, czxid, mzxid, pzxid, ctime, changed, rest)))
     return b"".join((czxid, mzxid, ctime, changed, rest, pzxid)), crc

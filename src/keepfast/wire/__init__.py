@@ -187,6 +187,7 @@ from keepfast.wire.txns import (
     encode_entry,
     encode_txn_body,
     has_failed,
+    is_reconfig,
 )
 from keepfast.wire.zxid import (
     MAX_COUNTER,
@@ -379,6 +380,7 @@ __all__ = [
     "format_zxid",
     "has_failed",
     "invariant",
+    "is_reconfig",
     "make_zxid",
     "parse_zxid",
     "session_password",

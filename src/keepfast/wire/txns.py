@@ -220,6 +220,9 @@ _HEADER: Final = Struct(">qiqqi")
 _DIGEST: Final = Struct(">iQ")
 _CREATE: Final = OpCode.CREATE.value
 _HEADER_SIZE: Final = 32
+# The type of a txn is the last field of its header.
+_TYPE_AT: Final = 28
+_RECONFIG: Final = OpCode.RECONFIG.to_bytes(4, "big")
 _DIGEST_SIZE: Final = 12
 _ERROR_SIZE: Final = 4
 # An operation of a failed multi that did not fail itself.
@@ -275,6 +278,11 @@ def decode_header(data: bytes) -> TxnHeader:
         raise ends_early("TxnHeader", _HEADER_SIZE, 0, len(data))
     header: TxnHeader = _new_tuple(TxnHeader, _unpack_header(data))
     return header
+
+
+def is_reconfig(entry: bytes) -> bool:
+    """Whether an entry changes the members, by the type in its header alone."""
+    return entry[_TYPE_AT:_HEADER_SIZE] == _RECONFIG
 
 
 def decode_entry(data: bytes, base_offset: int = 0) -> LogEntry:
