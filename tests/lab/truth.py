@@ -28,8 +28,14 @@ FIRST_RECORD = {
     "digest-stops-nothing": "what-was-written",
     "zeroed-record": "acknowledged-b",
 }
-# Lost on all servers; what the record of /b held reads as zeros, and is cut off on the third.
-_LOST_PATHS = {"zeroed-record": ("/c",)}
+# Lost on all servers: who shows it, and what was lost as far as it can be known. What the record of
+# /b held reads as zeros, and is cut off on the third. A wiped majority makes the third one cut off
+# all that it has, from the first record of the epoch on; a session stays in its snapshot.
+_LOST: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "zeroed-record": (None, ("/c",)),
+    "wiped-majority": ("3", ()),
+}
+_FIRST_OF_ALL = 0x100000001
 # Files that were damaged by hand, on servers that rightly do not start on them.
 _DAMAGED = {"zeroed-record": {"record-damaged", "lacks-committed"}}
 
@@ -82,10 +88,8 @@ def expected(outcome: Outcome, zxid: int | None) -> Named:
     if outcome.ending is Ending.REFUSED:
         return Named(Verdict.AT_RISK, kind, str(outcome.silent[0]))
     if outcome.ending is Ending.LOST:
-        if not kind:
-            # No file tells of what was lost.
-            return Named(Verdict.CONSISTENT)
-        return Named(Verdict.AT_RISK, kind, None, zxid, _LOST_PATHS[name])
+        who, lost = _LOST[name]
+        return Named(Verdict.AT_RISK, kind, who, zxid or _FIRST_OF_ALL, lost)
     wrong: set[int] = set()
     paths = []
     for path, answers in outcome.values.items():

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from keepfast.pipeline.findings import Finding, FindingSeverity, Verdict
+from keepfast.storage import LogReader, RealDisk, load_tree
+from tests.pipeline.histories import frame
 from tests.pipeline.test_audit_cases import audited
 
 LAB = Path(__file__).parent.parent / "data" / "lab"
@@ -90,6 +92,30 @@ def test_bytes_behind_the_end_that_a_manifest_gives__are_none_of_the_history(
     assert (finding.server, finding.first_zxid) == ("3", 0x100000006)
 
 
-def test_wiped_majority__what_no_file_holds_any_more_is_not_made_up() -> None:
+def test_wiped_majority__is_told_by_a_session_that_no_record_began() -> None:
     result = audited(LAB / "wiped-majority")
-    assert (result.verdict, grave("wiped-majority")) == (Verdict.CONSISTENT, [])
+    (finding,) = (f for f in result.findings if f.kind == "history-forgotten")
+    assert (result.verdict, finding.server, finding.first_zxid) == (
+        Verdict.AT_RISK,
+        "3",
+        0x100000001,
+    )
+    # What was lost is in no file any more, and is not made up.
+    assert finding.paths == ()
+
+
+def test_session_in_a_snapshot_before_all_records__is_healthy_if_a_record_begins_it(
+    tmp_path: Path,
+) -> None:
+    # A fuzzy snapshot holds sessions of records behind its zxid; nobody forgot anything then.
+    place = Path(shutil.copytree(LAB / "wiped-majority", tmp_path / "fuzzy"))
+    (snapshot,) = place.glob("3/version-2/snapshot.100000000")
+    tree, _, _ = load_tree(RealDisk(), str(snapshot), is_fuzzy=True)
+    (session,) = (id.to_bytes(8) for id in tree.sessions)
+    for log in place.glob("*/version-2/log.100000001"):
+        with RealDisk().open_read(str(log)) as file:
+            entries = [one.entry for one in LogReader(file)]
+        begun = entries[0][:8]
+        renamed = (entry.replace(begun, session) for entry in entries)
+        log.write_bytes(log.read_bytes()[:16] + b"".join(map(frame, renamed)))
+    assert audited(place).verdict is Verdict.CONSISTENT

@@ -416,6 +416,7 @@ def conclude(
         *shared.buried_records(view, agreement, outcome),
         *shared.snapshot_conflicts(view, outcome),
         *shared.digests(view, agreement, outcome),
+        *shared.forgotten_sessions(view, outcome),
         *shared.tree_checks(view, outcome),
         *shared.configuration(view, agreement, outcome),
         *shared.roles(view),

@@ -26,4 +26,5 @@ SCENARIO = Scenario(
     play=play,
     keys=("/a", "/b"),
     expected={"/a": "1", "/b": "2"},
+    kind="history-forgotten",
 )

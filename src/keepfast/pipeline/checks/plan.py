@@ -87,6 +87,16 @@ class SnapshotConflict:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgottenSessions:
+    """Sessions in a snapshot that lies before all records, and that no record began."""
+
+    server: str
+    path: str
+    zxid: int
+    sessions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DigestTrouble:
     """Digests in the records that are not those of the tree."""
 
@@ -124,6 +134,7 @@ class ReplayOutcome:
     unchecked: tuple[str, ...] = ()
     uneven_snapshots: tuple[str, ...] = ()
     buried_paths: tuple[str, ...] = ()  # what buried records wrote
+    forgotten: tuple[ForgottenSessions, ...] = ()
     replayed: int = 0
 
 

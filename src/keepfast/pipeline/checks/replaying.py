@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from keepfast.pipeline.checks.plan import (
     DigestTrouble,
+    ForgottenSessions,
     Piece,
     ReplayPlan,
     SnapshotConflict,
@@ -39,6 +40,7 @@ from keepfast.pipeline.electorate import Electorate, Support
 from keepfast.storage import Disk, Frame, LogReader, load_tree, replay
 from keepfast.tree import DIGEST_VERSION, ContainerQuirk, ReplayConflict, Tree
 from keepfast.wire import (
+    MAX_COUNTER,
     LogEntry,
     MalformedRecord,
     StorageError,
@@ -170,6 +172,7 @@ class Reference:
     conflicts: list[SnapshotConflict] = field(default_factory=list)
     uneven: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    forgotten: list[ForgottenSessions] = field(default_factory=list)
     digests: DigestTrouble | None = None
     replayed: int = 0
 
@@ -255,6 +258,9 @@ class HistoryReplay:
         self._position = -1
         self._reference = Reference()
         self._electorate = plan.electorate
+        self._starts_empty = plan.starts_empty
+        # Sessions in snapshots before the first record, until a record of theirs comes.
+        self._unbegun: dict[int, list[SnapshotPlan]] = {}
         if plan.starts_empty and plan.history:
             self._worlds.append(World(Tree(), 0, 0, is_origin=True))
 
@@ -262,6 +268,8 @@ class HistoryReplay:
         """The next record of the history."""
         zxid = entry.header.zxid
         self._open_worlds(zxid)
+        if self._unbegun:
+            self._unbegun.pop(entry.header.session_id, None)
         self._drop_those_left_behind(zxid)
         for world in self._worlds:
             if zxid <= world.position:
@@ -282,6 +290,7 @@ class HistoryReplay:
         self._open_worlds(1 << 63)
         self._close(self._worlds)
         self._worlds = []
+        self._report_unbegun()
         return self._reference
 
     def _open_worlds(self, zxid: int) -> None:
@@ -301,6 +310,8 @@ class HistoryReplay:
                 self._close([*self._worlds], keep=lightest)
                 self._worlds.remove(lightest)
             self._note_strange(world)
+            if self._starts_empty and self._position < 0:
+                self._note_unbegun(world.tree, snapshot, zxid)
             self._worlds.append(world)
             self._merge(is_end=False)
 
@@ -324,6 +335,26 @@ class HistoryReplay:
             paths = compare_trees(known.tree, world.tree).paths
             world.strange = {path: content_of(world.tree, path) for path in paths}
             world.suspects = list(world.supporters)
+
+    def _note_unbegun(self, tree: Tree, snapshot: SnapshotPlan, first: int) -> None:
+        """Remember the sessions of a snapshot that is as old as the history.
+
+        Only one at the start of the first record's epoch: Apache keeps sessions over a TRUNC, and
+        in a healthy ensemble that cuts off what a minority logged in an epoch before.
+        """
+        if snapshot.zxid == first & ~MAX_COUNTER:
+            for session in tree.sessions:
+                self._unbegun.setdefault(session, []).append(snapshot)
+
+    def _report_unbegun(self) -> None:
+        found: dict[SnapshotPlan, list[int]] = {}
+        for session, snapshots in self._unbegun.items():
+            for snapshot in snapshots:
+                found.setdefault(snapshot, []).append(session)
+        self._reference.forgotten += [
+            ForgottenSessions(one.server, one.path, one.zxid, tuple(sorted(sessions)))
+            for one, sessions in found.items()
+        ]
 
     def _explain_strange(self) -> None:
         """Strike out what the history has caught up with."""

@@ -101,6 +101,7 @@ def replay_ensemble(disk: Disk, plan: ReplayPlan, limit: int) -> ReplayOutcome:
         tuple(dict.fromkeys(unchecked)),
         tuple(dict.fromkeys(reference.uneven)),
         tuple(sorted(buried)),
+        tuple(reference.forgotten),
         reference.replayed,
     )
 

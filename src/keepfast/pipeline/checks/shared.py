@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from keepfast.pipeline.checks.agreement import Agreement, Interval, Missing, Standing
 from keepfast.pipeline.checks.local import ERROR, NOTE, WARNING, others_of
@@ -436,15 +436,35 @@ def digests(view: EnsembleView, agreement: Agreement, outcome: ReplayOutcome) ->
 # -- A10, A12, A13 ---------------------------------------------------------------------------------
 
 
+def forgotten_sessions(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[Finding]:
+    """A10: sessions from a history that is gone, in snapshots older than all that is there."""
+    for one in outcome.forgotten:
+        yield Finding(
+            *("A10", "history-forgotten", WARNING, view.name),
+            f"a snapshot from before the first record holds {_sessions(one.sessions)}, which no "
+            f"record began: epoch {epoch_of(one.zxid):#x} had another history before this one",
+            advice_of("history-forgotten", one.server, others_of(view, one.server)),
+            cause_of("history-forgotten"),
+            server=one.server,
+            file=one.path,
+            first_zxid=one.zxid + 1,
+        )
+
+
+def _sessions(ids: Iterable[int]) -> str:
+    names = sorted({f"{id & ((1 << 64) - 1):#x}" for id in ids})
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"session {shown}" if len(names) == 1 else f"{len(names)} sessions ({shown})"
+
+
 def tree_checks(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[Finding]:
     """A10 and A12 for each server's tree, and what no server could decode."""
     for server in outcome.servers:
         if server.orphans:
-            sessions = sorted({f"{s & ((1 << 64) - 1):#x}" for _, s in server.orphans})
+            owners = _sessions(session for _, session in server.orphans)
             yield Finding(
                 *("A10", "orphan-ephemeral", WARNING, view.name),
-                f"{len(server.orphans)} ephemeral znodes belong to sessions that do not exist: "
-                f"{', '.join(sessions[:5])}",
+                f"{len(server.orphans)} ephemeral znodes belong to {owners}, not there any more",
                 "Delete them by hand after a look at who made them: no session end will.",
                 server=server.name,
                 paths=tuple(path for path, _ in server.orphans),

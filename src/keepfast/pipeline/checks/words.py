@@ -62,6 +62,11 @@ CAUSES = {
         "A record that reads as zeros was taken for the end of the log on a majority, which was "
         "elected and told the other servers to drop what it did not have."
     ),
+    "history-forgotten": (
+        "A majority lost its disks, or was started empty, and elected an empty tree: it began the "
+        "ensemble's history anew in an epoch that had been used, and told this server to cut off "
+        "all that it had. Apache keeps the sessions over that."
+    ),
     "snapshot-of-stale": (
         "The server took a snapshot of a write that was never committed; a TRUNC later cut the "
         "write from its log and left the snapshot, from which every start serves it."
@@ -87,6 +92,10 @@ ADVICE = {
     "gap-served-as-diff": (
         _REFILL + " The server with the same hole under a snapshot can do this again: refill it "
         "as well, when the others are whole."
+    ),
+    "history-forgotten": (
+        "No server holds any more what there was before: take it from a backup (`keepfast restore` "
+        "makes a directory of one), and find out which servers came back with empty disks."
     ),
     "doubtful": (
         "Two servers cannot outvote each other. " + _COMPARE + " Until then do not let either of "
