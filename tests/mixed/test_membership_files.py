@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,12 @@ class Members:
 
     def files(self, id: int) -> dict[str, str]:
         """All that is beside a server's zoo.cfg, and itself."""
-        paths = self.folder(id).glob("*zoo.cfg*")
-        return {path.name: path.read_text() for path in paths}
+        found = {}
+        for path in self.folder(id).glob("*zoo.cfg*"):
+            # The server may take one away meanwhile.
+            with suppress(FileNotFoundError):
+                found[path.name] = path.read_text()
+        return found
 
     def settings(self, id: int) -> dict[str, str]:
         """The keys and values of its zoo.cfg."""
