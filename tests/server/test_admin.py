@@ -367,7 +367,7 @@ def test_refused_in_the_middle_of_a_request__the_answer_is_read_all_the_same(ser
 
 
 def test_client_that_says_nothing__is_cut_off(tmp_path: Path) -> None:
-    with live(tmp_path / "data", admin=replace(ADMIN, idle_timeout_ms=100)) as server:
+    with live(tmp_path / "data", admin=replace(ADMIN, idle_timeout_ms=2000)) as server:
         assert say(server.admin_port, b"GET / HT") == b""
 
 
