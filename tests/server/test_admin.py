@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from keepfast.client import Client
@@ -303,7 +304,7 @@ def test_directory_that_cannot_be_read__500_with_the_reason(tmp_path: Path) -> N
     with live(tmp_path / "data", admin=ADMIN) as server:
 
         def hide(found: Server) -> None:
-            found.directory = replace(found.directory, logs=str(tmp_path / "gone"))
+            found.directory = msgspec.structs.replace(found.directory, logs=str(tmp_path / "gone"))
 
         kept = server.server.directory
         server.call(hide)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from keepfast.storage import (
@@ -251,7 +252,7 @@ def test_the_checker_notices__a_live_name_given_before_the_manifest_lists_the_fi
         entry = complete(self)
         place = self._temporary.rpartition("/")[0]
         self._disk.rename(self._temporary, f"{place}/{entry.name}")
-        return replace(entry, staged=None)
+        return msgspec.structs.replace(entry, staged=None)
 
     monkeypatch.setattr(SnapshotWriter, "complete", complete_and_publish)
     expect_noticed("install over a history")

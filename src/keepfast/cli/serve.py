@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from dataclasses import dataclass
+
+import msgspec
 
 from keepfast.cli.output import CommandFailed, ExitCode, Out
 from keepfast.server import (
@@ -21,8 +22,7 @@ from keepfast.server import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ServeArguments:
+class ServeArguments(msgspec.Struct, frozen=True):
     """The command line of `keepfast serve`."""
 
     path: str | None

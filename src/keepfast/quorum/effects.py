@@ -6,8 +6,9 @@ there are too many of them (`Replica.appends`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from keepfast.quorum.links import Link
 from keepfast.quorum.notes import Note
@@ -15,31 +16,27 @@ from keepfast.quorum.quorums import Quorums
 from keepfast.wire import Notification, ServerId, Zxid
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(msgspec.Struct, frozen=True):
     """Send a vote to a peer, on the election connection."""
 
     server_id: ServerId
     notification: Notification
 
 
-@dataclass(frozen=True, slots=True)
-class Dial:
+class Dial(msgspec.Struct, frozen=True):
     """Connect to the quorum port of a peer; `link_dialled` or `dial_failed` follows."""
 
     server_id: ServerId
 
 
-@dataclass(frozen=True, slots=True)
-class Hangup:
+class Hangup(msgspec.Struct, frozen=True):
     """Close a link, without sending what still waits; the machine has forgotten it already."""
 
     link: Link
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoreEpochs:
+class StoreEpochs(msgspec.Struct, frozen=True):
     """Make both epochs and the identity of the ensemble durable."""
 
     accepted: int
@@ -47,15 +44,13 @@ class StoreEpochs:
     ensemble: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TruncateLog:
+class TruncateLog(msgspec.Struct, frozen=True):
     """Drop everything behind a record, and give the tree that is left; or fail."""
 
     zxid: Zxid
 
 
-@dataclass(frozen=True, slots=True)
-class InstallTree:
+class InstallTree(msgspec.Struct, frozen=True):
     """Replace the whole history by a tree, and promise the epoch of the leader that sent it.
 
     A tree that is not exact may hold effects of txns behind its zxid. One that `lacks` something
@@ -68,20 +63,17 @@ class InstallTree:
     lacks: bool
 
 
-@dataclass(frozen=True, slots=True)
-class InitialiseStore:
+class InitialiseStore(msgspec.Struct, frozen=True):
     """Begin a new, empty history, and give its tree."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreMembership:
+class StoreMembership(msgspec.Struct, frozen=True):
     """Make durable which membership was agreed on last."""
 
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareTree:
+class PrepareTree(msgspec.Struct, frozen=True):
     """A TreeStream up to `up_to` will be sent: a snapshot that begins now is not newer than that.
 
     Later ones may be, and then the learner would have to come again.
@@ -90,8 +82,7 @@ class PrepareTree:
     up_to: Zxid
 
 
-@dataclass(frozen=True, slots=True)
-class UseMembership:
+class UseMembership(msgspec.Struct, frozen=True):
     """Talk to these peers from now on: to those of a change that is not decided, too."""
 
     quorums: Quorums

@@ -29,9 +29,10 @@ Prior art: FastLeaderElection of Apache ZooKeeper 3.9; ZOOKEEPER-1732, -1805, -2
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from keepfast.quorum.membership import Membership, parse_membership
 from keepfast.quorum.notes import Note, note
@@ -57,8 +58,7 @@ class Candidacy(Enum):
     BARRED = "barred"
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionOptions:
+class ElectionOptions(msgspec.Struct, frozen=True):
     """How patient an election is; all in ms."""
 
     # The first wait before votes are sent again. Low: needless packets; high: lost ones cost time.
@@ -72,8 +72,7 @@ class ElectionOptions:
     finalize_wait_ms: int = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Elected:
+class Elected(msgspec.Struct, frozen=True):
     """The result: whom to follow and as what, and the vote that won."""
 
     leader: ServerId

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final
+
+import msgspec
 
 from keepfast.wire import (
     PacketParser,
@@ -30,8 +31,7 @@ _INFORM: Final = PacketType.INFORM.value
 _pack_head: Final = Struct(">iqi").pack
 
 
-@dataclass(frozen=True, slots=True)
-class RecordStream:
+class RecordStream(msgspec.Struct, frozen=True):
     """Records of the log behind a zxid up to another, as PROPOSALs, and COMMITs."""
 
     behind: Zxid
@@ -40,8 +40,7 @@ class RecordStream:
     commits_each: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TreeStream:
+class TreeStream(msgspec.Struct, frozen=True):
     """A tree of this server's history, as SNAP, and the records behind it as in RecordStream."""
 
     up_to: Zxid

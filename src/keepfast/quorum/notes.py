@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """A rare branch was taken: something was ignored, repaired or given up.
 
     `fields` are names and values in the order in which they should be shown. The server logs a

@@ -23,8 +23,9 @@ replica asks for; what clients wrote it sends out by `propose_new`, at once or g
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from keepfast.quorum import (
     Candidacy,
@@ -87,8 +88,7 @@ class Role(Enum):
     OBSERVING = "observing"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFacts:
+class StoreFacts(msgspec.Struct, frozen=True):
     """What a server's disk says when it starts, and whom to ask about its history later."""
 
     standing: Standing

@@ -15,9 +15,10 @@ the requests that count as under way are writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from keepfast.replica.connection import PendingWrite, Phase
 from keepfast.wire import ErrorCode, OpCode, encode_reply
@@ -35,8 +36,7 @@ _INCREMENT: Final = 1442695040888963407
 _MASK: Final = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class ThrottleOptions:
+class ThrottleOptions(msgspec.Struct, frozen=True):
     """Apache's settings of the same purpose; the defaults throttle nothing."""
 
     # Connections that may come at once; 0: no limit. Low: clients that come back together wait.

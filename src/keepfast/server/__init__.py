@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from keepfast.server.admin_options import AdminOptions
 from keepfast.server.config import ConfigError, ServerConfig, load_config, split_definitions
 from keepfast.server.logs import LogFormat, configure_logs
-from keepfast.server.member_driver import EnsembleOptions
 from keepfast.server.security_options import check_files
 from keepfast.server.serve import options_of, run_server
 from keepfast.server.server import NotWholeError, Server
@@ -32,10 +31,12 @@ if TYPE_CHECKING:
     from keepfast.server.local_network import Network
     from keepfast.server.local_ports import LOCAL_HOST, HeldPorts, free_ports
     from keepfast.server.local_process import LocalProcess, stop_all
+    from keepfast.server.member_driver import EnsembleOptions
 else:
-    # Ensembles on one machine, for tests and demos: imported when they are asked for, as the start
-    # of a server is little else than imports.
+    # What a server alone does not need, and ensembles on one machine, for tests and demos: imported
+    # when they are asked for, as the start of a server is little else than imports.
     _LATE: Final = {
+        "EnsembleOptions": "member_driver",
         "MARKER_NAME": "local_ensemble",
         "Layout": "local_ensemble",
         "LocalEnsembleError": "local_ensemble",

@@ -20,8 +20,9 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from keepfast.quorum import Address
 from keepfast.server.logs import EventLog
@@ -47,8 +48,7 @@ _WILDCARDS: Final = frozenset(("0.0.0.0", "::", "0:0:0:0:0:0:0:0"))
 _BIND_PAUSE_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class LinkOptions:
+class LinkOptions(msgspec.Struct, frozen=True):
     """How patient the connections are. Times in ms."""
 
     # Low: far servers are never reached; high: an address that is dead holds up the next one.
@@ -71,8 +71,7 @@ class LinkOptions:
     is_keep_alive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LinkSecurity:
+class LinkSecurity(msgspec.Struct, frozen=True):
     """What guards the connections; None: nothing of that kind."""
 
     tls: PeerTls | None = None

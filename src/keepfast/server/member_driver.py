@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from keepfast.quorum import (
     Address,
@@ -62,8 +63,7 @@ _MODES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EnsembleOptions:
+class EnsembleOptions(msgspec.Struct, frozen=True):
     """This server's place among its peers."""
 
     server_id: int
@@ -71,8 +71,8 @@ class EnsembleOptions:
     # Where it listens; by default at the addresses of its own line.
     quorum_addresses: tuple[Address, ...]
     election_addresses: tuple[Address, ...]
-    quorum: QuorumOptions = field(default_factory=QuorumOptions)
-    links: LinkOptions = field(default_factory=LinkOptions)
+    quorum: QuorumOptions = msgspec.field(default_factory=QuorumOptions)
+    links: LinkOptions = msgspec.field(default_factory=LinkOptions)
     # The file beside which the membership is written when it changes; None: it is not.
     config_file: str | None = None
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from keepfast.replica import AuthenticationOptions
 from keepfast.server.config_errors import ConfigError
 from keepfast.server.config_security import AuthConfig
 from keepfast.server.config_server import ServerConfig
-from keepfast.server.election_links import LinkSecurity
 from keepfast.server.jaas import digest_users, read_jaas, wants_kerberos
 from keepfast.server.logs import EventLog
-from keepfast.server.peer_sasl import load_peer_sasl
-from keepfast.server.peer_tls import load_peer_tls
 from keepfast.server.tls_context import server_context
 from keepfast.server.tls_port import TlsOptions
+
+if TYPE_CHECKING:
+    from keepfast.server.election_links import LinkSecurity
 
 log = logging.getLogger("keepfast.server")
 
@@ -58,6 +59,11 @@ def peer_security(config: ServerConfig) -> LinkSecurity | None:
     """What guards the connections between servers. Reads stores and files; raises ConfigError."""
     if not config.is_distributed:
         return None
+    # A server alone has no peers, and starts without what speaks to them.
+    from keepfast.server.election_links import LinkSecurity
+    from keepfast.server.peer_sasl import load_peer_sasl
+    from keepfast.server.peer_tls import load_peer_tls
+
     events = EventLog(lambda: {"server": config.ensemble.my_id}, "keepfast.server")
     return LinkSecurity(
         load_peer_tls(config.ensemble, config.quorum_tls, events),

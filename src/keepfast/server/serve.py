@@ -8,12 +8,11 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from keepfast.replica import ReplicaOptions
 from keepfast.server.admin_options import admin_options
 from keepfast.server.config import ConfigError, ServerConfig
-from keepfast.server.ensemble_options import ensemble_options
 from keepfast.server.security_options import (
     authentication_options,
     peer_security,
@@ -25,6 +24,9 @@ from keepfast.server.throttle_options import throttle_options
 from keepfast.storage import Compression, StoreOptions
 from keepfast.tree import PrepareOptions
 from keepfast.wire import StorageError
+
+if TYPE_CHECKING:
+    from keepfast.server.member_driver import EnsembleOptions
 
 log = logging.getLogger("keepfast.server")
 
@@ -58,7 +60,7 @@ def options_of(config: ServerConfig) -> ServerOptions:
         word_whitelist=config.four_letter_words,
         slow_fsync_ms=data.fsync_warning_threshold_ms,
         admin=admin_options(config),
-        ensemble=ensemble_options(config) if config.is_distributed else None,
+        ensemble=_ensemble(config),
         security=peer_security(config),
         replica=ReplicaOptions(
             server_id=config.ensemble.my_id if config.ensemble.my_id is not None else 1,
@@ -91,6 +93,15 @@ def options_of(config: ServerConfig) -> ServerOptions:
             compression=Compression(data.compression.value),
         ),
     )
+
+
+def _ensemble(config: ServerConfig) -> EnsembleOptions | None:
+    if not config.is_distributed:
+        return None
+    # Here, because most of what it takes is of no use to a server alone.
+    from keepfast.server.ensemble_options import ensemble_options
+
+    return ensemble_options(config)
 
 
 def _segment_bytes(limit_kb: int) -> int:

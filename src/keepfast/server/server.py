@@ -24,7 +24,6 @@ from keepfast.server.java_text import java_hex
 from keepfast.server.listeners import Listeners
 from keepfast.server.log_syncer import LogSyncer
 from keepfast.server.logs import EventLog
-from keepfast.server.member_driver import MemberDriver
 from keepfast.server.server_options import ServerOptions
 from keepfast.server.snapshots import SnapshotTaker
 from keepfast.server.statistics import ServerStatistics
@@ -45,6 +44,7 @@ from keepfast.wire import StorageError, Zxid, epoch_of, format_zxid
 
 if TYPE_CHECKING:
     from keepfast.server.admin import AdminServer
+    from keepfast.server.member_driver import MemberDriver
 
 # Apache's mask of what is traced. It is kept and shown; nothing is traced here.
 _TRACE_MASK = 306
@@ -148,6 +148,9 @@ class Server:
         try:
             await self._listeners.open()
             if options.ensemble is not None:
+                # Here, as a server alone starts sooner without it.
+                from keepfast.server.member_driver import MemberDriver
+
                 self.member = MemberDriver(self, options.ensemble, recovery, options.security)
                 await self.member.start()
         except OSError:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from keepfast.replica import ReplicaOptions
 from keepfast.server.admin_options import AdminOptions
-from keepfast.server.election_links import LinkSecurity
-from keepfast.server.member_driver import EnsembleOptions
 from keepfast.server.tls_port import TlsOptions
 from keepfast.storage import StoreOptions
+
+if TYPE_CHECKING:
+    from keepfast.server.election_links import LinkSecurity
+    from keepfast.server.member_driver import EnsembleOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
 
 from keepfast.server.certificate_keeper import CertificateKeeper
 from keepfast.server.certificates import distinguished_name, names_host, read_certificate
@@ -37,8 +38,7 @@ _PAUSE_SECONDS: Final = 1.0
 _REASONS: Final = {"PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate"}
 
 
-@dataclass(frozen=True, slots=True)
-class TlsOptions:
+class TlsOptions(msgspec.Struct, frozen=True):
     """Where TLS clients connect, and by which rules."""
 
     config: TlsConfig

@@ -7,7 +7,7 @@ a byte in them changed: either way the greater number is the safe one, because a
 rises, and it is said.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from keepfast.storage.disk import Disk, read_file, replace_file
 from keepfast.storage.layout import ACCEPTED_EPOCH_NAME, CURRENT_EPOCH_NAME, DataDirectory
@@ -18,8 +18,7 @@ from keepfast.wire import MAX_EPOCH, Zxid, epoch_of, format_zxid
 _SIZE_LIMIT = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Epochs:
+class Epochs(msgspec.Struct, frozen=True):
     """The two epochs; None where this server never stored one (a standalone server)."""
 
     accepted: int | None = None

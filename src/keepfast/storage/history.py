@@ -6,8 +6,9 @@ decided without reading a record (R9).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from keepfast.quorum import Chain, chain_of
 from keepfast.storage.disk import Disk
@@ -45,8 +46,7 @@ def check_opens_epoch(zxid: Zxid, head: Zxid) -> None:
     )
 
 
-@dataclass(slots=True)
-class Doubts:
+class Doubts(msgspec.Struct):
     """What turned out not to be readable when it was needed for a peer.
 
     A server does not read all that it has when it starts: what it needs for itself is proven, and
@@ -54,19 +54,18 @@ class Doubts:
     """
 
     # Nothing behind this zxid or an earlier one can be served from the log.
-    unreadable: Zxid = field(default=NOTHING)
-    snapshots: set[str] = field(default_factory=set)
+    unreadable: Zxid = msgspec.field(default=NOTHING)
+    snapshots: set[str] = msgspec.field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """The durable part of a history up to `head`."""
 
     disk: Disk
     directory: DataDirectory
     manifest: Manifest
     head: Zxid
-    doubts: Doubts = field(default_factory=Doubts)
+    doubts: Doubts = msgspec.field(default_factory=Doubts)
     # Where the records of the open segment end; its file is longer. 0: not known.
     open_end: int = 0
 

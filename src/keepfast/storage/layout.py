@@ -14,8 +14,9 @@ files, so everything that begins with ``keepfast.`` is invisible to it.
 """
 
 import posixpath
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from keepfast.storage.disk import Disk
 from keepfast.wire import StorageError, Zxid, parse_zxid
@@ -77,8 +78,7 @@ def _parse_hex(text: str) -> Zxid | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class DataDirectory:
+class DataDirectory(msgspec.Struct, frozen=True):
     """The two directories, down to ``version-2``, in which one server's data lies."""
 
     snapshots: str
@@ -149,8 +149,7 @@ def is_data_name(name: str) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """The data files that are there, under their live names, in the order of their zxids."""
 
     snapshots: tuple[str, ...]

@@ -22,8 +22,9 @@ torn by a crash: its bytes were changed later.
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from keepfast.storage.disk import ReadFile
 
@@ -67,8 +68,7 @@ class Frame(NamedTuple):
         return self.offset + _FRAME_OVERHEAD + len(self.entry)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """How the records of a segment end.
 
     `reason` is empty at a plain end: the end of the file, or zeros only.  Otherwise the bytes at

@@ -16,10 +16,10 @@ somebody else.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from keepfast.storage.disk import Disk, read_file, replace_file
 from keepfast.storage.layout import DataDirectory
@@ -32,8 +32,7 @@ _SIZE_LIMIT = 64 << 20
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(msgspec.Struct, frozen=True):
     """A record that opens an epoch, and the record of an earlier epoch that it follows.
 
     Inside an epoch the counter proves what follows what; across epochs only this does.
@@ -43,8 +42,7 @@ class Join:
     follows: Zxid
 
 
-@dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(msgspec.Struct, frozen=True):
     """What a finished segment holds."""
 
     last: Zxid
@@ -53,8 +51,7 @@ class Seal:
     digest: int | None  # tree digest after the last record, where known
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentEntry:
+class SegmentEntry(msgspec.Struct, frozen=True):
     """A log segment that is part of the history.
 
     `start` is the offset of its first record that is: a log taken over from Apache may begin
@@ -72,8 +69,7 @@ class SegmentEntry:
     staged: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotEntry:
+class SnapshotEntry(msgspec.Struct, frozen=True):
     """A snapshot from which recovery may begin.
 
     An exact one holds the state at `zxid` and no other; one written by Apache may hold effects
@@ -90,16 +86,14 @@ class SnapshotEntry:
     staged: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Retired:
+class Retired(msgspec.Struct, frozen=True):
     """A file that is out of use; what is left to do is to move it aside, or to delete it."""
 
     name: str
     delete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Rescue:
+class Rescue(msgspec.Struct, frozen=True):
     """An operator accepted a loss (rescue.py): when, of what standing, and what stayed."""
 
     at: str
@@ -109,8 +103,7 @@ class Rescue:
     lost: Zxid | None  # the last record known to have been acknowledged and not kept
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """Everything that the history consists of."""
 
     generation: int = 1

@@ -1,7 +1,8 @@
 """What recovery and verification say about a data directory, in words and for machines."""
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from keepfast.quorum import Standing
 from keepfast.wire import Zxid, format_zxid
@@ -17,8 +18,7 @@ class Severity(Enum):
     DAMAGE = "damage"  # bytes or files are wrong or missing
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One thing that is worth saying, with the place and the next safe step."""
 
     code: str

@@ -5,7 +5,8 @@
 is said in `problems`; nothing is guessed and nothing is repaired in passing.
 """
 
-from dataclasses import dataclass, field, replace
+import msgspec
+from msgspec.structs import replace
 
 from keepfast.storage.disk import Disk
 from keepfast.storage.epochs import Epochs, check_epochs, read_epochs
@@ -28,8 +29,7 @@ NO_HISTORY = Zxid(-1)
 SNAPSHOT_REWRITTEN = "snapshot-rewritten"
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(msgspec.Struct, frozen=True):
     """What a directory holds.
 
     `tree` is the state at `head`; it is None when there is no state that may be used.  `manifest`
@@ -41,8 +41,8 @@ class Recovery:
     head: Zxid = NO_HISTORY
     tree: Tree | None = None
     base: SnapshotEntry | None = None  # None with a tree: the empty tree
-    manifest: Manifest = field(default_factory=Manifest)
-    epochs: Epochs = field(default_factory=Epochs)
+    manifest: Manifest = msgspec.field(default_factory=Manifest)
+    epochs: Epochs = msgspec.field(default_factory=Epochs)
     problems: tuple[Problem, ...] = ()
     degraded: bool = False  # the state is right, but a file that should back it is not
     adopted: bool = False  # no manifest described these files: they were verified anew

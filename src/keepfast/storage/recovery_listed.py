@@ -7,7 +7,8 @@ and there the witness says how much of it was acknowledged (R4).
 
 import posixpath
 import zlib
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from keepfast.storage.disk import Disk
 from keepfast.storage.layout import DataDirectory

@@ -6,7 +6,9 @@ Records below the base prove nothing and are not used; a record above it that is
 damage that may hide one, and a snapshot of which only the name is left are never passed over.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from keepfast.storage.disk import Disk
 from keepfast.storage.layout import DataDirectory, Listing

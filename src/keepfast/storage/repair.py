@@ -18,7 +18,9 @@ import errno
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from keepfast.storage.disk import Disk, ReadFile, directory_of, make_directory_durably
 from keepfast.storage.disk_views import PlannedDisk

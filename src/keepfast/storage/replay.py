@@ -21,7 +21,7 @@ digest covers the whole tree, so the newest one decides.  If it is off, the hist
 unless the root was changed since the last one that was right, then it is not proven.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from keepfast.storage.log_file import Frame
 from keepfast.storage.manifest import Join
@@ -48,8 +48,7 @@ _ROOT = b"\0\0\0\1/"  # the root's path as a record holds it
 _BODY_OFFSET = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(msgspec.Struct, frozen=True):
     """Where a replay begins: a tree, and how far it may be ahead of its zxid."""
 
     zxid: Zxid

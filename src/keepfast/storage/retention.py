@@ -5,14 +5,13 @@ without a hole.  Counting files, as Apache's purge does, keeps three broken ones
 good one (the field report `disk-full`).
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from keepfast.storage.manifest import Manifest, Retired, SegmentEntry, SnapshotEntry
 from keepfast.wire import Zxid, invariant
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPlan:
+class RetentionPlan(msgspec.Struct, frozen=True):
     """What stays and what goes."""
 
     snapshots: tuple[SnapshotEntry, ...]

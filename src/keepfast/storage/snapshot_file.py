@@ -18,8 +18,9 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from keepfast.storage.compression import unpacked
 from keepfast.storage.disk import Disk
@@ -74,8 +75,7 @@ class SnapshotSink(Protocol):
         """Whether the end of the znodes was met."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotInfo:
+class SnapshotInfo(msgspec.Struct, frozen=True):
     """What a sound snapshot says about itself."""
 
     zxid: Zxid  # of the file's name

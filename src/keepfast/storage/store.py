@@ -15,8 +15,9 @@ After a failed write or fsync nothing that this process believes about its files
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from keepfast.storage.disk import Disk, directory_of, make_directory_durably
 from keepfast.storage.disk_guard import DiskGuard
@@ -24,13 +25,7 @@ from keepfast.storage.epochs import Epochs, write_epoch_files
 from keepfast.storage.history import Doubts, History, LogRecord, check_opens_epoch
 from keepfast.storage.layout import LOCK_NAME, DataDirectory, list_directory, log_name
 from keepfast.storage.log_file import frame
-from keepfast.storage.manifest import (
-    Manifest,
-    Retired,
-    SegmentEntry,
-    SnapshotEntry,
-    store_manifest,
-)
+from keepfast.storage.manifest import Manifest, Retired, SegmentEntry, SnapshotEntry, store_manifest
 from keepfast.storage.options import StoreOptions
 from keepfast.storage.problems import Standing
 from keepfast.storage.recovery import NO_HISTORY, Recovery, recover

@@ -1,7 +1,8 @@
 """A survey of logs that no manifest describes: which runs of records each file holds."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from keepfast.storage.disk import Disk
 from keepfast.storage.layout import DataDirectory
@@ -21,8 +22,7 @@ def no_progress(_: int) -> None:
     """Progress that nobody looks at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Records of one file, back to back, each directly following the one before in its epoch."""
 
     name: str
@@ -32,8 +32,7 @@ class Run:
     end: int  # offset behind the last one
 
 
-@dataclass(frozen=True, slots=True)
-class LogSurvey:
+class LogSurvey(msgspec.Struct, frozen=True):
     """What one log file holds."""
 
     name: str

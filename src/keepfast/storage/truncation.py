@@ -1,6 +1,6 @@
 """Exact truncation: what is left of a history that is cut behind a record (rule R5)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from keepfast.storage.disk import Disk
 from keepfast.storage.history import History

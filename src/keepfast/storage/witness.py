@@ -22,7 +22,8 @@ leaves one that is at most `SYNC_EVERY` groups old, or none behind the last idle
 import contextlib
 import struct
 import zlib
-from dataclasses import dataclass
+
+import msgspec
 
 from keepfast.storage.disk import Disk, WriteFile, directory_of, read_file, temporary_of
 from keepfast.storage.layout import DataDirectory
@@ -37,8 +38,7 @@ _FILE_SIZE = 2 * _SLOT_DISTANCE
 SYNC_EVERY = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Testimony:
+class Testimony(msgspec.Struct, frozen=True):
     """The newest thing that a witness file says."""
 
     serial: int

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from keepfast.tree.digest import DIGEST_VERSION
 from keepfast.tree.node import (
@@ -107,8 +108,7 @@ _CREATE_CONTAINER: Final = OpCode.CREATE_CONTAINER.value
 _NOT_TRIED: Final = SubTxn(_ERROR, encode_txn_body(ErrorTxn(ErrorCode.RUNTIME_INCONSISTENCY)))
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareOptions:
+class PrepareOptions(msgspec.Struct, frozen=True):
     """What a leader allows. Only the leader reads them: txns carry the results."""
 
     # Whether clients may create znodes with a TTL (zookeeper.extendedTypesEnabled). Off: -6. On,

@@ -30,10 +30,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import groupby
 from struct import Struct
 from typing import Any
+
+import msgspec
 
 from keepfast.wire import jute
 from keepfast.wire.errors import InvariantViolation, MalformedRecord
@@ -53,12 +54,11 @@ Encode = Callable[[Any], bytes]
 Unpack = Callable[[bytes, int, int, int], tuple[Any, int]]
 
 
-@dataclass
-class Source:
+class Source(msgspec.Struct):
     """A function that is being written, and the values that its names stand for."""
 
     lines: list[str]
-    names: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, Any] = msgspec.field(default_factory=dict)
     depth: int = 1
 
     def add(self, *lines: str) -> None:

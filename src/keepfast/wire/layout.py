@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import types
 import typing
-from dataclasses import dataclass
 from struct import Struct
 from typing import Annotated, Any, Final, Union
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+
+class Fixed(msgspec.Struct, frozen=True):
     """Marks an integer that takes a fixed number of bytes, by `struct`'s letter for it."""
 
     letter: str
@@ -24,8 +24,7 @@ class Fixed:
         return Struct(">" + self.letter).size
 
 
-@dataclass(frozen=True, slots=True)
-class AtEnd:
+class AtEnd(msgspec.Struct, frozen=True):
     """Marks a last field that is left out, in place of being null, when it is None."""
 
 
@@ -38,27 +37,23 @@ Long = Annotated[int, Fixed("q")]
 UnsignedLong = Annotated[int, Fixed("Q")]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """A ustring. `null_is_empty`: a lenient reader takes null for the empty string."""
 
     null_is_empty: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(msgspec.Struct, frozen=True):
     """Raw bytes with a length."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nested:
+class Nested(msgspec.Struct, frozen=True):
     """A record inside a record."""
 
     record: type[tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(msgspec.Struct, frozen=True):
     """A list of strings or of records; nothing else occurs in ZooKeeper's records."""
 
     element: Text | Nested
@@ -70,16 +65,14 @@ LooseText = Annotated[str, Text(null_is_empty=True)]
 Kind = Fixed | Text | Buffer | Nested | Vector
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     is_nullable: bool = False
     is_at_end: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """The fields of a record in the order of the wire."""
 
     fields: tuple[Field, ...]
