@@ -55,9 +55,13 @@ _MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _HEADER_SIZE: Final = 8
 _NO_ERROR: Final = encode(ErrorResponse(0))
 
-_PATH_AT: Final = 12
-# The same with the length of the frame in front: length, xid, type, length of the path.
+# A question begins with its type and the length of the path.
+_XID_SIZE: Final = 4
+_OP_SIZE: Final = 4
+_PATH_AT: Final = 8
+# In a frame, length and xid are in front of it.
 _frame_at: Final = Struct(">iiii").unpack_from
+_FRAME_OP_AT: Final = 8
 _FRAME_PATH_AT: Final = 16
 _LEAST_FRAME: Final = 17
 _GET_DATA_OP: Final = OpCode.GET_DATA.value
@@ -103,11 +107,7 @@ def plain_data_reply(replica: Replica, xid: int, payload: bytes) -> bytes | None
     None: it is not so, or something is wrong with it; see `get_data`. It is the most frequent
     request of all, and takes half the time this way.
     """
-    stop = len(payload) - 1
-    # The path fills the request up to a last byte of zero: no watch.
-    if stop < _PATH_AT or payload[stop] or _path_size(payload, _HEADER_SIZE)[0] != stop - _PATH_AT:
-        return None
-    return _plain_data(replica, xid, payload[_PATH_AT:stop])
+    return _plain_data(replica, xid, payload[_XID_SIZE:])
 
 
 def answer_single(replica: Replica, connection: Connection, data: bytes) -> bytes | None:
@@ -133,7 +133,7 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> byte
         or connection.free_ms != replica.now_ms
     ):
         return None
-    reply = _plain_data(replica, xid, data[_FRAME_PATH_AT:last])
+    reply = _plain_data(replica, xid, data[_FRAME_OP_AT:])
     if reply is None or len(reply) > LARGE_REPLY:
         return None
     statistics = replica.statistics
@@ -150,17 +150,22 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> byte
     return reply
 
 
-def _plain_data(replica: Replica, xid: int, raw: bytes) -> bytes | None:
-    tree, recent = replica.tree, replica.recent_reads
-    kept = recent.replies.get(raw)
+def _plain_data(replica: Replica, xid: int, question: bytes) -> bytes | None:
+    """The same; the question is all of a getData but its xid."""
+    kept = replica.recent_reads.replies.get(question)
     if kept is not None:
         path, packed, body = kept
-        node = tree.find(path)
+        node = replica.tree.find(path)
         if node is not None and node.packed is packed and not node.children:
             return _pack_reply(_REPLY_SIZE + len(body), xid, replica.last_zxid, 0) + body
+    stop = len(question) - 1
+    # The path fills the request up to a last byte of zero: no watch.
+    if stop < _PATH_AT or question[stop] or _path_size(question, _OP_SIZE)[0] != stop - _PATH_AT:
+        return None
+    raw = question[_PATH_AT:stop]
     if not raw.isascii():
         return None
-    path = raw.decode()
+    tree, path = replica.tree, raw.decode()
     node = tree.find(path)
     if node is None:
         return None
@@ -171,7 +176,7 @@ def _plain_data(replica: Replica, xid: int, raw: bytes) -> bytes | None:
     size = len(packed) - TAIL_SIZE
     body = b"".join((_pack_int(size), packed[:size], wire_stat(node)))
     if not node.children:
-        recent.keep(raw, path, packed, body, replica.now_ms)
+        replica.recent_reads.keep(question, path, packed, body, replica.now_ms)
     return _pack_reply(_REPLY_SIZE + len(body), xid, replica.last_zxid, 0) + body
 
 

@@ -1,8 +1,9 @@
 """Replies to reads that are likely to be asked for again.
 
-A reply is kept by the path as it came, with the bytes of the znode that it was made of. Whatever
-changes a znode gives it new bytes, never the same: while it has those, the reply is right, whoever
-changed it and however the tree came about. Nothing has to be thrown away when a znode changes.
+A reply is kept by the question as it came, with the bytes of the znode that it was made of.
+Whatever changes a znode gives it new bytes, never the same: while it has those, the reply is right,
+whoever changed it and however the tree came about. Nothing has to be thrown away when a znode
+changes.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class RecentReads:
     __slots__ = ("_since_ms", "replies")
 
     def __init__(self) -> None:
-        # Path in the request -> path, bytes of the znode, reply behind its zxid and error.
+        # Request behind its xid -> path, bytes of the znode, reply behind its zxid and error.
         self.replies: dict[bytes, tuple[str, bytes, bytes]] = {}
         self._since_ms = 0
 
-    def keep(self, raw: bytes, path: str, packed: bytes, body: bytes, now_ms: int) -> None:
+    def keep(self, question: bytes, path: str, packed: bytes, body: bytes, now_ms: int) -> None:
         """Keep the reply that was made of a znode without children."""
         replies = self.replies
         if len(body) > _MOST_BYTES:
@@ -39,4 +40,4 @@ class RecentReads:
             replies.clear()
         if not replies:
             self._since_ms = now_ms
-        replies[raw] = (path, packed, body)
+        replies[question] = (path, packed, body)

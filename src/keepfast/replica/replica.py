@@ -471,25 +471,26 @@ class Replica:
         since_ms = self.now_ms
         queue, out = connection.queue, connection.out
         sent = reads = xid = op = 0
-        while queue and connection.phase is _OPEN and not connection.is_stalled:
-            item = queue[0]
-            if isinstance(item, PendingWrite):
-                if item.reply is None:
-                    break
+        is_open = connection.phase is _OPEN and not connection.is_stalled
+        while is_open and queue:
+            item = queue.popleft()
+            if isinstance(item, bytes):
+                xid, op = _REQUEST_HEADER.unpack_from(item)
+                plain = plain_data_reply(self, xid, item) if op == _GET_DATA else None
+                reply = self._read(connection, xid, op, item) if plain is None else plain
+                out.append(reply)
+                reads += 1
+                if len(reply) > LARGE_REPLY:
+                    is_open = not note_large(self, connection, len(reply))
+            elif item.reply is None:
+                queue.appendleft(item)
+                break
+            else:
                 if reads:
                     self.note(self.statistics.slow_reads, connection, op, xid, since_ms, reads)
                     reads = 0
                 since_ms = item.since_ms
-                reply = item.reply
-            else:
-                xid, op = _REQUEST_HEADER.unpack_from(item)
-                plain = plain_data_reply(self, xid, item) if op == _GET_DATA else None
-                reply = self._read(connection, xid, op, item) if plain is None else plain
-                reads += 1
-                if len(reply) > LARGE_REPLY:
-                    note_large(self, connection, len(reply))
-            queue.popleft()
-            out.append(reply)
+                out.append(item.reply)
             sent += 1
         if sent:
             connection.told += sent
