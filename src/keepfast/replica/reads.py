@@ -59,11 +59,11 @@ _NO_ERROR: Final = encode(ErrorResponse(0))
 _XID_SIZE: Final = 4
 _OP_SIZE: Final = 4
 _PATH_AT: Final = 8
-# In a frame, length and xid are in front of it.
-_frame_at: Final = Struct(">iiii").unpack_from
+# In a frame, its length and the xid are in front of that.
+_LENGTH_SIZE: Final = 4
+_frame_at: Final = Struct(">iii").unpack_from
 _FRAME_OP_AT: Final = 8
-_FRAME_PATH_AT: Final = 16
-_LEAST_FRAME: Final = 17
+_LEAST_PAYLOAD: Final = 13
 _GET_DATA_OP: Final = OpCode.GET_DATA.value
 _path_size: Final = _INT.unpack_from
 _pack_int: Final = _INT.pack
@@ -116,16 +116,14 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> byte
     None: it is not so, and nothing was done. Clients that wait for each reply are heard like this;
     it differs from the general way in cost alone.
     """
-    last = len(data) - 1
-    if last < _LEAST_FRAME:
+    size = len(data) - _LENGTH_SIZE
+    if size < _LEAST_PAYLOAD:
         return None
-    size, xid, op, path_size = _frame_at(data)
+    stated, xid, op = _frame_at(data)
     frames = connection.frames
     if (
         op != _GET_DATA_OP
-        or path_size != last - _FRAME_PATH_AT
-        or size != last - 3
-        or data[last]
+        or stated != size
         or frames.held
         or size > frames.max_frame
         or connection.queue
@@ -137,7 +135,7 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> byte
     if reply is None or len(reply) > LARGE_REPLY:
         return None
     statistics = replica.statistics
-    statistics.bytes_received += last + 1
+    statistics.bytes_received += size + _LENGTH_SIZE
     statistics.received += 1
     statistics.reads += 1
     connection.received += 1
