@@ -54,7 +54,7 @@ class Doubts(msgspec.Struct):
     """
 
     # Nothing behind this zxid or an earlier one can be served from the log.
-    unreadable: Zxid = msgspec.field(default=NOTHING)
+    unreadable: Zxid = NOTHING
     snapshots: set[str] = msgspec.field(default_factory=set)
 
 

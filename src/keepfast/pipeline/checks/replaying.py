@@ -260,7 +260,7 @@ class HistoryReplay:
         self._electorate = plan.electorate
         self._starts_empty = plan.starts_empty
         # Sessions in snapshots before the first record, until a record of theirs comes.
-        self._unbegun: dict[int, list[SnapshotPlan]] = {}
+        self._unbegun: dict[SnapshotPlan, set[int]] = {}
         if plan.starts_empty and plan.history:
             self._worlds.append(World(Tree(), 0, 0, is_origin=True))
 
@@ -268,15 +268,15 @@ class HistoryReplay:
         """The next record of the history."""
         zxid = entry.header.zxid
         self._open_worlds(zxid)
-        if self._unbegun:
-            self._unbegun.pop(entry.header.session_id, None)
+        for sessions in self._unbegun.values():
+            sessions.discard(entry.header.session_id)
         self._drop_those_left_behind(zxid)
         for world in self._worlds:
             if zxid <= world.position:
                 continue
             if epoch_of(zxid) != epoch_of(world.position):
                 key = (self._position, zxid)
-                at_start = world.position & 0xFFFFFFFF == 0
+                at_start = world.position & MAX_COUNTER == 0
                 world.is_weak |= not at_start and key not in self._joins
             world.apply(entry)
         self._position = zxid
@@ -290,7 +290,11 @@ class HistoryReplay:
         self._open_worlds(1 << 63)
         self._close(self._worlds)
         self._worlds = []
-        self._report_unbegun()
+        self._reference.forgotten = [
+            ForgottenSessions(one.server, one.path, one.zxid, tuple(sorted(sessions)))
+            for one, sessions in self._unbegun.items()
+            if sessions
+        ]
         return self._reference
 
     def _open_worlds(self, zxid: int) -> None:
@@ -343,18 +347,7 @@ class HistoryReplay:
         in a healthy ensemble that cuts off what a minority logged in an epoch before.
         """
         if snapshot.zxid == first & ~MAX_COUNTER:
-            for session in tree.sessions:
-                self._unbegun.setdefault(session, []).append(snapshot)
-
-    def _report_unbegun(self) -> None:
-        found: dict[SnapshotPlan, list[int]] = {}
-        for session, snapshots in self._unbegun.items():
-            for snapshot in snapshots:
-                found.setdefault(snapshot, []).append(session)
-        self._reference.forgotten += [
-            ForgottenSessions(one.server, one.path, one.zxid, tuple(sorted(sessions)))
-            for one, sessions in found.items()
-        ]
+            self._unbegun[snapshot] = set(tree.sessions)
 
     def _explain_strange(self) -> None:
         """Strike out what the history has caught up with."""
@@ -367,7 +360,7 @@ class HistoryReplay:
     def _advance_to(self, zxid: int) -> None:
         """The start of an epoch moves the zxid and nothing else."""
         for world in self._worlds:
-            if zxid & 0xFFFFFFFF == 0 and world.position == self._position:
+            if zxid & MAX_COUNTER == 0 and world.position == self._position:
                 world.position = max(world.position, zxid)
 
     def _drop_those_left_behind(self, zxid: int) -> None:
