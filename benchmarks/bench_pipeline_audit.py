@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.common import print_table, scratch, timed
 from benchmarks.pipeline_data import write_ensemble
 from benchmarks.pipeline_work import work_command
-from keepfast.pipeline.auditing import audit_places
-from keepfast.pipeline.session import SessionOptions, spark_session
-from keepfast.pipeline.stages import AuditOptions
+from keepfast.pipeline.engine.auditing import audit_places
+from keepfast.pipeline.engine.session import SessionOptions, spark_session
+from keepfast.pipeline.engine.stages import AuditOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,7 @@ def _growth(large: Figures, small: Figures) -> str:
 
 def _audit(spark: SparkSession, root: Path) -> object:
     # Histories of this length are not replayed in full by default; small ones would be.
-    return audit_places(spark, [str(root)], AuditOptions(replay_limit=0))
+    return audit_places(spark, [str(root)], AuditOptions(is_replayed=False))
 
 
 def _naive(spark: SparkSession, root: Path) -> object:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.common import ROOT, apache_server, print_table, scratch
+from benchmarks.common import ROOT, Served, apache_server, print_table, scratch
 from tests.apache import words
 from tests.apache.server import free_ports
 
@@ -30,13 +30,16 @@ ROUNDS = 3
 
 
 @contextmanager
-def keepfast_server(data_dir: Path) -> Iterator[int]:
-    """A Keepfast server as its command runs it; gives its client port."""
+def keepfast_server(data_dir: Path, more: str = "") -> Iterator[Served]:
+    """A Keepfast server as its command runs it.
+
+    `more`: further lines of its configuration.
+    """
     port = free_ports(1)[0]
     configuration = data_dir / "zoo.cfg"
     configuration.write_text(
         f"dataDir={data_dir}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-        "admin.enableServer=false\n4lw.commands.whitelist=*\n"
+        f"admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n{more}"
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "keepfast", "serve", str(configuration)],
@@ -46,20 +49,21 @@ def keepfast_server(data_dir: Path) -> Iterator[int]:
     )
     try:
         words.wait_until(lambda: words.serving_mode(port) is not None, "Keepfast", timeout=60)
-        yield port
+        yield Served(port, process.pid)
     finally:
         process.kill()
         process.wait()
 
 
-def compiled_zkload(place: Path) -> Path:
-    """The load generator."""
+def compiled_zkload(place: Path, *, has_tls: bool = False) -> Path:
+    """The load generator; the one with TLS needs OpenSSL's headers."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise SystemExit("bench_server needs a C compiler for zkload.c; none was found")
     program = place / "zkload"
     source = Path(__file__).with_name("zkload.c")
-    subprocess.run([compiler, "-O2", "-o", str(program), str(source)], check=True)
+    tls = ["-DTLS", "-lssl", "-lcrypto"] if has_tls else []
+    subprocess.run([compiler, "-O2", "-o", str(program), str(source), *tls], check=True)
     return program
 
 
@@ -115,11 +119,11 @@ def main() -> None:
         ):
             # Java compiles what runs often: every kind of request once before the first figure.
             for arguments in LOADS.values():
-                load(program, theirs, ["-t", "3", *arguments])
-                load(program, ours, ["-t", "1", *arguments])
+                load(program, theirs.port, ["-t", "3", *arguments])
+                load(program, ours.port, ["-t", "1", *arguments])
             for title in titles:
                 arguments = ["-t", str(options.seconds), *LOADS[title]]
-                cells = compare(program, (ours, theirs), arguments, options.rounds)
+                cells = compare(program, (ours.port, theirs.port), arguments, options.rounds)
                 rows.append([title, *cells])
     print_table(
         "8 connections, 128-byte values",

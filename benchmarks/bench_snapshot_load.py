@@ -57,7 +57,7 @@ def main() -> None:
             return float(elapsed)
 
         def apache() -> float:
-            with apache_server(place, heap_mb=6144) as port:
+            with apache_server(place, heap_mb=6144) as (port, _):
                 return float(words.monitor(port)["max_startup_snap_load_time"]) / 1000
 
         mine, theirs = median_pair(ours, apache)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -32,6 +33,13 @@ from tests.apache.java import find_java, zookeeper_classpath
 from tests.apache.server import free_ports
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+class Served(NamedTuple):
+    """A server that runs: where clients reach it, and its process."""
+
+    port: int
+    pid: int
 
 
 def machine() -> str:
@@ -105,13 +113,16 @@ def apache_command(
 
 
 @contextmanager
-def apache_server(data_dir: Path, heap_mb: int) -> Iterator[int]:
-    """A standalone Apache server on a directory, serving; gives its client port."""
+def apache_server(data_dir: Path, heap_mb: int, more: str = "") -> Iterator[Served]:
+    """A standalone Apache server on a directory, serving.
+
+    `more`: further lines of its configuration.
+    """
     port = free_ports(1)[0]
     configuration = data_dir / "zoo.cfg"
     configuration.write_text(
         f"dataDir={data_dir}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-        "admin.enableServer=false\n4lw.commands.whitelist=*\n"
+        f"admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n{more}"
     )
     main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
     with (data_dir / "apache.out").open("wb") as output:
@@ -124,7 +135,7 @@ def apache_server(data_dir: Path, heap_mb: int) -> Iterator[int]:
             words.wait_until(
                 lambda: words.serving_mode(port) is not None, "Apache server", timeout=300
             )
-            yield port
+            yield Served(port, process.pid)
         finally:
             process.kill()
             process.wait()

@@ -117,11 +117,16 @@ class BenchEnsemble:
         """One who follows."""
         return next(id for id in self._processes if self.mode(id) == "follower")
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes of all that run."""
+        return [process.pid for process in self._processes.values()]
+
     def resident_mb(self) -> float:
         """Resident memory of all three."""
         pages = 0
-        for process in self._processes.values():
-            pages += int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        for pid in self.pids:
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * _PAGE_KB / 1024
 
     def __enter__(self) -> Self:

@@ -64,46 +64,51 @@ def work_command(*arguments: str) -> list[str]:
 
 
 def _decode(path: str) -> int:
-    from keepfast.pipeline.columns import Origin, decode_log, open_file
+    from keepfast.pipeline.decode import FileOrigin, decode_log, open_file
 
     with open_file(path) as file:
-        return sum(batch.num_rows for batch in decode_log(file, Origin("e", "s", path)))
+        return sum(batch.num_rows for batch in decode_log(file, FileOrigin("e", "s", path)))
 
 
 def _scan(path: str) -> int:
-    from keepfast.pipeline.columns import open_file
-    from keepfast.pipeline.scan import summarize
+    from keepfast.pipeline.decode import open_file
+    from keepfast.pipeline.scan.summaries import summarize
 
     with open_file(path) as file:
         return sum(row.records for row in summarize(file))
 
 
 def _znodes(path: str) -> int:
-    from keepfast.pipeline.columns import Origin, SnapshotReader, open_file
+    from keepfast.pipeline.decode import FileOrigin, SnapshotReader, open_file
 
     with open_file(path) as file:
         return sum(
-            batch.num_rows for batch in SnapshotReader(file, Origin("e", "s", path)).batches()
+            batch.num_rows for batch in SnapshotReader(file, FileOrigin("e", "s", path)).batches()
         )
-
-
-def _compare(left: str, right: str) -> int:
-    from keepfast.pipeline.columns.compare import compare_snapshots
-
-    return len(compare_snapshots(left, right))
 
 
 def _plain_audit(*places: str) -> int:
     """The audit in a session as Spark starts it by itself."""
     from pyspark.sql import SparkSession
 
-    from keepfast.pipeline.auditing import audit_places
+    from keepfast.pipeline.engine.auditing import audit_places
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.master("local[*]").getOrCreate()
     found = audit_places(spark, list(places))
     spark.stop()
     return len(found.ensembles)
+
+
+def _audit_here(*places: str) -> int:
+    """The audit in this process, without Spark."""
+    from keepfast.pipeline.engine.stages import AuditOptions, audit_with, run_here
+    from keepfast.pipeline.files.layout import discover
+
+    results = audit_with(run_here, discover(list(places)), AuditOptions())
+    if any(result.unchecked for result in results):
+        sys.exit(f"not everything was checked: {results[0].unchecked[0]}")
+    return sum(result.records for result in results)
 
 
 def _bound(*paths: str) -> int:
@@ -137,9 +142,9 @@ _WORK: dict[str, Callable[..., int]] = {
     "decode": _decode,
     "scan": _scan,
     "znodes": _znodes,
-    "compare": _compare,
     "bound": _bound,
     "plain-audit": _plain_audit,
+    "audit-here": _audit_here,
 }
 
 

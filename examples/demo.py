@@ -21,7 +21,9 @@ from kazoo.handlers.threading import KazooTimeoutError
 from rich.console import Console
 from rich.rule import Rule
 
-from keepfast.lab import Lab, Scenario, find_release
+from keepfast.cli.ensemble_console import ConsoleProcess
+from keepfast.harness import find_release
+from keepfast.lab import Lab, Scenario
 
 KEEPFAST = [sys.executable, "-m", "keepfast"]
 WRITES_BEFORE, WRITES_AFTER = 200, 200
@@ -87,12 +89,20 @@ class _Quiet:
 
 def ensemble_tour(place: Path) -> bool:
     """Three servers, a client, the leader killed; gives whether no acknowledged write is lost."""
+    browser: ConsoleProcess | None = None
     tour = Scenario("tour", "", 3, lambda lab: None, ())
     lab = Lab(place / "ensemble", find_release("keepfast"), tour, _Quiet())
     try:
         leader = lab.start()
         hosts = ",".join(str(server.address) for server in lab.servers.values())
         console.print(f"  three servers: {hosts}; server {leader} leads")
+        browser = ConsoleProcess(
+            place / "ensemble", hosts, [server.data_dir for server in lab.servers.values()]
+        )
+        browser.start()
+        while browser.is_running and not browser.address:
+            time.sleep(0.05)
+        console.print(f"  look at it while the demo runs: [bold]{browser.address}[/bold]")
         writer = Writer(hosts)
         writer.start()
         writer.wait_for(WRITES_BEFORE)
@@ -118,6 +128,8 @@ def ensemble_tour(place: Path) -> bool:
         return not missing
     finally:
         lab.close()
+        if browser is not None:
+            browser.stop()
 
 
 def tour(place: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -25,6 +26,19 @@ settings.register_profile(
     "ci", parent=settings.get_profile("local"), derandomize=True, database=None
 )
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(autouse=True)
+def _no_loop_left_running() -> None:
+    """Name the cause where an earlier test left its event loop running in this thread.
+
+    Which tests share a process is luck: without this, whichever came next would fail instead.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    pytest.fail(f"a test before this one left {loop!r} running: its fixture lives too long")
 
 
 @pytest.fixture

@@ -24,11 +24,52 @@ MOST_CONSTRUCTOR_ARGUMENTS = 8
 # "path" or "path::qualified.name" -> why it may be larger than the rule says.
 EXCEPTIONS: dict[str, str] = {}
 
+# Modules that import each other in a circle, by the package; to become fewer, never more.
+CYCLES: dict[str, frozenset[str]] = {
+    "sim": frozenset(
+        (
+            *("client", "election_links", "host", "peers", "process", "traps", "watched_loop"),
+            *("world", "faults", "schedules", "disasters", "apache"),
+        )
+    ),
+    "storage": frozenset(("recovery", "recovery_listed", "recovery_unlisted")),
+    "tree": frozenset(("fuzzy", "quota", "strict", "tree")),
+    "pipeline": frozenset(("history", "session", "sources", "staging", "state", "streams")),
+    "console": frozenset(
+        ("change_routes", "console_app", "endpoints", "live_routes", "past_routes")
+    ),
+    "lab": frozenset(("lab", "scenario")),
+}
+
+# Names that several modules have, so that a name alone does not tell what is in one; to become
+# fewer, never more.
+SHARED_MODULE_NAMES = frozenset(
+    (
+        *("chains", "cleaning", "client", "connection", "effects", "election"),
+        *("election_links", "errors", "events", "facts", "failures", "frames", "history"),
+        *("layout", "members", "records", "replies", "scenario", "server", "session"),
+        *("sessions", "snapshots", "statistics", "streams", "txns", "verdict", "watches"),
+        "world",
+    )
+)
+# What Python itself gives a meaning.
+_CONVENTIONAL_NAMES = frozenset(("__init__", "__main__"))
+
 CORE_PACKAGES = ("wire", "tree", "quorum", "replica")
 CODE_FOLDERS = ("src", "tests", "benchmarks", "examples")
 _BENCHMARK_DATA = ".bench-"
 TOOL_FOLDERS = {
-    *(".git", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"),
+    *(
+        ".git",
+        ".venv",
+        ".venv-compiled",
+        ".venv-tools",
+        "site",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".hypothesis",
+    ),
     *(".import_linter_cache", "__pycache__", "build", "dist"),
 }
 
@@ -119,6 +160,17 @@ def source_has_no_assert(project: Path) -> list[str]:
     ]
 
 
+def docstrings_speak_for_themselves(project: Path) -> list[str]:
+    """A docstring that sends its reader to the module says nothing."""
+    return [
+        f"{name}: {node.name} sends its reader elsewhere"
+        for name, module in python_files(project, "src")
+        for node in ast.walk(module)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and "see the module" in (ast.get_docstring(node) or "").lower()
+    ]
+
+
 def packages_import_packages(project: Path) -> list[str]:
     """A module imports another package's names from the package, not from its insides."""
     complaints = []
@@ -135,6 +187,117 @@ def packages_import_packages(project: Path) -> list[str]:
                 parts = target.split(".")
                 if parts[0] == "keepfast" and len(parts) > 2 and parts[1] != own:
                     complaints.append(f"{name}:{node.lineno} reaches into {target}")
+    return complaints
+
+
+def _imports_inside(project: Path) -> dict[str, set[str]]:
+    """Module -> the modules of its own package that it imports, also only for type checking."""
+    modules = {
+        name.removeprefix("src/").removesuffix(".py").replace("/", "."): module
+        for name, module in python_files(project, "src")
+        if not name.endswith("/__init__.py")
+    }
+    graph: dict[str, set[str]] = {}
+    for name, module in modules.items():
+        found: set[str] = set()
+        for node in ast.walk(module):
+            if isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+                found.add(node.module)
+                # "from package import module" is an import of the module.
+                found.update(f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+        graph[name] = found & modules.keys() - {name}
+    return graph
+
+
+def modules_in_cycles(project: Path) -> set[str]:
+    """The modules that are reached again by what they import."""
+    graph = _imports_inside(project)
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = list(graph[start])
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting.extend(graph[name])
+        return seen
+
+    return {name for name in graph if name in reached(name)}
+
+
+def modules_import_in_one_direction(project: Path) -> list[str]:
+    """What imports each other cannot be understood, tested or changed one by one."""
+    return [
+        f"{name} is in a circle of imports"
+        for name in sorted(modules_in_cycles(project))
+        if name.split(".")[-1] not in CYCLES.get(name.split(".")[1], ())
+    ]
+
+
+def repeated_module_names(project: Path) -> dict[str, list[str]]:
+    """Name -> the modules that have it, where there are several."""
+    places: dict[str, list[str]] = {}
+    for name, _ in python_files(project, "src"):
+        places.setdefault(Path(name).stem, []).append(name)
+    return {
+        name: found
+        for name, found in places.items()
+        if len(found) > 1 and name not in _CONVENTIONAL_NAMES
+    }
+
+
+def module_names_tell_their_content(project: Path) -> list[str]:
+    """A reader who sees the name of a file knows what is in it without its folder."""
+    return [
+        f"{' and '.join(found)}: two modules of one name"
+        for name, found in repeated_module_names(project).items()
+        if name not in SHARED_MODULE_NAMES
+    ]
+
+
+def class_names_are_used_once(project: Path) -> list[str]:
+    """A reader who meets a class does not have to ask which one of that name it is."""
+    places: dict[str, list[str]] = {}
+    for name, module in python_files(project, "src"):
+        for node in ast.walk(module):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{name}:{node.lineno}")
+    return [
+        f"{name} is defined in {' and '.join(found)}"
+        for name, found in places.items()
+        if len(found) > 1
+    ]
+
+
+def architecture_names_what_exists(project: Path) -> list[str]:
+    """Whoever follows docs/architecture.md through the code finds each file, class and method."""
+    page = project / "docs" / "architecture.md"
+    if not page.exists():
+        return []
+    files, names = [], set()
+    for file, module in python_files(project, "src", "tests"):
+        files.append("/" + file)
+        for node in ast.walk(module):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute):
+                names.add(node.attr)
+            elif isinstance(node, ast.Name):
+                names.add(node.id)
+    complaints = []
+    for token in sorted(set(re.findall(r"`([^`\n]+)`", page.read_text()))):
+        if re.fullmatch(r"[\w/]+\.py", token):
+            is_there = any(file.endswith(f"/{token}") for file in files)
+        elif re.fullmatch(r"(?:\w+\.)?[A-Z]\w*[a-z]\w*(?:\.\w+)?", token):
+            # package.Class, Class or Class.method
+            is_there = names.issuperset(re.findall(r"[A-Z]\w*|(?<=[a-z]\.)\w+$", token))
+        else:
+            continue
+        if not is_there:
+            complaints.append(f"docs/architecture.md: there is no {token}")
     return complaints
 
 
@@ -177,12 +340,12 @@ def nothing_names_a_machine(project: Path) -> list[str]:
 
 
 def lock_pins_versions_only(project: Path) -> list[str]:
-    """No index, no address, no local path: a name and a version a line."""
-    lines = (project / "requirements.lock").read_text().splitlines()
-    pin = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+")
+    """No index, no address, no local path: names, versions, and the hashes of their files."""
+    text = (project / "requirements.lock").read_text().replace(" \\\n", "")
+    pin = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+(?:\s+--hash=sha256:[0-9a-f]{64})+")
     return [
         f"requirements.lock: {line}"
-        for line in lines
+        for line in text.splitlines()
         if not line.startswith("#") and not pin.fullmatch(line)
     ]
 
@@ -203,7 +366,12 @@ RULES: tuple[Rule, ...] = (
     constructors_take_few_arguments,
     packages_say_what_lives_there,
     source_has_no_assert,
+    docstrings_speak_for_themselves,
     packages_import_packages,
+    modules_import_in_one_direction,
+    module_names_tell_their_content,
+    class_names_are_used_once,
+    architecture_names_what_exists,
     core_packages_are_under_contract,
     nothing_names_a_machine,
     lock_pins_versions_only,
@@ -233,15 +401,24 @@ _MANY_ARGUMENTS = ", ".join(f"a{number}" for number in range(9))
         (packages_say_what_lives_there, "src/keepfast/wire/__init__.py", "a = 1\n"),
         (source_has_no_assert, "src/keepfast/wire/x.py", "def f():\n    assert True\n"),
         (
+            docstrings_speak_for_themselves,
+            "src/keepfast/wire/x.py",
+            'class A:\n    """A thing. See the module."""\n',
+        ),
+        (
             packages_import_packages,
             "src/keepfast/tree/x.py",
             "from keepfast.wire.jute import Reader\n",
         ),
+        (class_names_are_used_once, "src/keepfast/wire/x.py", "class A: ...\nclass A: ...\n"),
+        (architecture_names_what_exists, "docs/architecture.md", "see `storage/lost.py`\n"),
+        (architecture_names_what_exists, "docs/architecture.md", "see `Lost.method`\n"),
         (core_packages_are_under_contract, "src/keepfast/quorum/__init__.py", ""),
         (nothing_names_a_machine, "docs/x.md", "see /" + "wo" + "rk/x\n"),
         (nothing_names_a_machine, "docs/x.md", "ask db1.int" + "ernal\n"),
-        (lock_pins_versions_only, "requirements.lock", "--index-url x\na==1\n"),
-        (lock_pins_versions_only, "requirements.lock", "a @ file:///x\nb==1\n"),
+        (lock_pins_versions_only, "requirements.lock", "--index-url x\n"),
+        (lock_pins_versions_only, "requirements.lock", "a @ file:///x\n"),
+        (lock_pins_versions_only, "requirements.lock", "a==1\n"),
     ],
 )
 def test_planted_fault__is_found(tmp_path: Path, rule: Rule, file: str, content: str) -> None:
@@ -251,6 +428,42 @@ def test_planted_fault__is_found(tmp_path: Path, rule: Rule, file: str, content:
     path.write_text(content)
 
     assert len(rule(tmp_path)) == 1
+
+
+def test_planted_circle__is_found_also_where_it_is_for_type_checking_alone(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "keepfast" / "replica"
+    package.mkdir(parents=True)
+    (package / "a.py").write_text("from keepfast.replica.b import B\n")
+    (package / "b.py").write_text(
+        "if TYPE_CHECKING:\n    from keepfast.replica import c\n\nclass B: ...\n"
+    )
+    (package / "c.py").write_text("def f():\n    import keepfast.replica.a\n")
+    (package / "d.py").write_text("from keepfast.replica.a import B\n")
+
+    assert modules_in_cycles(tmp_path) == {f"keepfast.replica.{name}" for name in "abc"}
+    assert len(modules_import_in_one_direction(tmp_path)) == 3
+
+
+def test_planted_second_module_of_a_name__is_found(tmp_path: Path) -> None:
+    for package in ("replica", "server"):
+        folder = tmp_path / "src" / "keepfast" / package
+        folder.mkdir(parents=True)
+        for name in ("__init__", "limits", package):
+            (folder / f"{name}.py").write_text("")
+
+    assert len(module_names_tell_their_content(tmp_path)) == 1
+
+
+def test_listed_module_names__are_shared() -> None:
+    """An exception that is needed no more goes."""
+    assert SHARED_MODULE_NAMES - repeated_module_names(PROJECT).keys() == set()
+
+
+def test_listed_circles__are_there() -> None:
+    """An exception that is needed no more goes."""
+    listed = {(package, name) for package, names in CYCLES.items() for name in names}
+    found = (name.split(".") for name in modules_in_cycles(PROJECT))
+    assert listed - {(parts[1], parts[-1]) for parts in found} == set()
 
 
 def test_layers_of_the_contract__are_those_of_the_style_guide() -> None:
@@ -265,9 +478,11 @@ def test_layers_of_the_contract__are_those_of_the_style_guide() -> None:
     assert bare == [
         "__main__",
         "cli|testing",
-        "lab",
-        "server|sim|pipeline|shell",
-        "replica|storage",
+        "lab|console",
+        "harness",
+        "server|sim|pipeline|shell|bench",
+        "driver",
+        "replica|storage|apache",
         "tree|quorum|client",
         "wire",
     ]

@@ -5,4 +5,4 @@ those to its left: wire <- tree | quorum | client <- replica | storage <- server
 shell <- cli.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from keepfast.server import HeldPorts, free_ports
+from keepfast.harness import HeldPorts, free_ports
 from tests.apache import reader, words
 from tests.apache.java import java_command
 

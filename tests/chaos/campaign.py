@@ -16,8 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kazoo.client import KazooClient
+
 from keepfast.client import Client, ClientEvent, ClientOptions, OperationFailed
 from tests.chaos.faults import FAULTS, Fault
+from tests.chaos.kazoo_clients import KazooWorker
 from tests.chaos.processes import PATIENCE_SECONDS, RealEnsemble
 from tests.chaos.workloads import WORKLOADS, Watches, Workload, make_znode
 
@@ -39,6 +42,8 @@ class Plan:
     fault_seconds: float = 3.0
     calm_seconds: float = 1.0
     workers: int = 2  # for each workload
+    # Clients of kazoo's make; every other one has the address of one server only.
+    kazoo_clients: int = 3
 
 
 @dataclass(slots=True)
@@ -133,19 +138,59 @@ def run_campaign(plan: Plan, root: Path, say: Callable[[str], None]) -> Outcome:
             for workload in workloads
             for _ in range(plan.workers)
         ]
-        for worker in workers:
+        rude = _kazoo_workers(ensemble, plan, is_over)
+        for worker in (*workers, *rude):
             worker.start()
         try:
             for kind in plan.faults:
                 _strike(kind(ensemble, rng), plan, outcome, say)
         finally:
             is_over.set()
-            for worker in workers:
+            for worker in (*workers, *rude):
                 worker.join(PATIENCE_SECONDS)
-        outcome.complaints += [f"{w.name}: does not end" for w in workers if w.is_alive()]
-        outcome.complaints += [f"{w.name}: {w.bug!r}" for w in workers if w.bug is not None]
+        everybody: tuple[Worker | KazooWorker, ...] = (*workers, *rude)
+        outcome.complaints += [f"{w.name}: does not end" for w in everybody if w.is_alive()]
+        outcome.complaints += [f"{w.name}: {w.bug!r}" for w in everybody if w.bug is not None]
         _check(ensemble, workloads, outcome, say)
+        _check_kazoo(ensemble, rude, outcome, say)
     return outcome
+
+
+def _kazoo_workers(
+    ensemble: RealEnsemble, plan: Plan, is_over: threading.Event
+) -> list[KazooWorker]:
+    addresses = [str(ensemble.address(id)) for id in ensemble.servers]
+    return [
+        KazooWorker(
+            _ROOT,
+            number,
+            addresses if number % 2 else [addresses[number % len(addresses)]],
+            is_over,
+        )
+        for number in range(plan.kazoo_clients)
+    ]
+
+
+def _check_kazoo(
+    ensemble: RealEnsemble,
+    workers: Sequence[KazooWorker],
+    outcome: Outcome,
+    say: Callable[[str], None],
+) -> None:
+    addresses = ",".join(str(ensemble.address(id)) for id in ensemble.servers)
+    client = KazooClient(hosts=addresses)
+    client.start(timeout=PATIENCE_SECONDS)
+    try:
+        for worker in workers:
+            worker.check(client)
+            outcome.complaints += worker.complaints
+            outcome.done += worker.done
+            outcome.unknown += worker.unknown
+            count = f"{worker.done} sets done, {worker.unknown} unknown"
+            say(f"{worker.name}: {count}, {len(worker.complaints)} violations")
+    finally:
+        client.stop()
+        client.close()
 
 
 def _strike(fault: Fault, plan: Plan, outcome: Outcome, say: Callable[[str], None]) -> None:

@@ -13,19 +13,19 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from keepfast.client import (
-    Address,
     Client,
     ClientOptions,
+    EnsembleStatus,
     OperationFailed,
+    ServerAddress,
     ServerStatus,
-    Verdict,
     look_at,
     probe,
 )
-from keepfast.server import (
+from keepfast.harness import (
     LOCAL_HOST,
+    EnsembleLayout,
     HeldPorts,
-    Layout,
     Network,
     Ports,
     ServerProcess,
@@ -58,12 +58,12 @@ SETTINGS: Mapping[str, object] = {
 }
 
 
-def make_layout(root: Path, ports: list[int]) -> Layout:
+def make_layout(root: Path, ports: list[int]) -> EnsembleLayout:
     """A layout on these ports, four for each server, with its folders."""
     numbers = iter(ports)
     root.mkdir(parents=True, exist_ok=True)
     ids = range(1, len(ports) // 4 + 1)
-    return Layout(root, {id: Ports(*(next(numbers) for _ in range(4))) for id in ids})
+    return EnsembleLayout(root, {id: Ports(*(next(numbers) for _ in range(4))) for id in ids})
 
 
 def free_base_port(count: int = 34) -> int:
@@ -154,14 +154,14 @@ class RealEnsemble:
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def address(self, id: int) -> Address:
-        return Address(LOCAL_HOST, self.layout.ports[id].client)
+    def address(self, id: int) -> ServerAddress:
+        return ServerAddress(LOCAL_HOST, self.layout.ports[id].client)
 
     def ask(self, id: int) -> ServerStatus:
         """What a server says about itself."""
         return probe(self.address(id), 2.0, self.layout.ports[id].admin)
 
-    def look(self) -> Verdict:
+    def look(self) -> EnsembleStatus:
         """What all servers say."""
         return look_at([self.address(id) for id in self.servers], 2.0)
 
@@ -213,7 +213,7 @@ class RealEnsemble:
         leader = self.leader()
         return self.wait_leader() if leader is None else leader
 
-    def wait_well(self) -> Verdict:
+    def wait_well(self) -> EnsembleStatus:
         """Wait until all serve, one leads, and all have the same tree."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not (verdict := self.look()).is_well:
@@ -223,7 +223,7 @@ class RealEnsemble:
             time.sleep(_PAUSE_SECONDS)
         return verdict
 
-    def wait_equal(self) -> Verdict:
+    def wait_equal(self) -> EnsembleStatus:
         """Wait until all is well and every server shows the same last zxid."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:

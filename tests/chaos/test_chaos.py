@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.chaos.campaign import Plan, run_campaign
 from tests.chaos.faults import CorruptBoth, DiskFull, Halves, KillOne, Wipe
+from tests.chaos.kazoo_clients import KazooWorker
 from tests.chaos.workloads import Deed, Register, real_time_violations
 
 
@@ -23,6 +25,38 @@ def test_faults_under_load__no_violation_and_equal_trees(
     assert outcome.complaints == []
     assert len(outcome.struck) + len(outcome.skipped) == len(faults)
     assert outcome.done > 0
+
+
+def test_kazoo_worker__sees_the_answer_to_another_request() -> None:
+    """The second set is told the result of the first one, and was not done."""
+
+    class Answer:
+        def __init__(self, result: object) -> None:
+            self._result = result
+
+        def get(self, timeout: float) -> object:
+            return self._result
+
+    class Stat:
+        version = 1
+        dataLength = 9  # noqa: N815 - kazoo's name
+
+    class Client:
+        def set_async(self, _path: str, _value: bytes) -> Answer:
+            return Answer(Stat())
+
+        def create_async(self, _path: str, _value: bytes, sequence: bool) -> Answer:
+            return Answer("/other")
+
+        def get(self, _path: str) -> tuple[bytes, Stat]:
+            return b"something", Stat()
+
+    worker = KazooWorker("/x", 7, [], threading.Event())
+    worker._step(Client())
+    text = "; ".join(worker.complaints)
+    assert "got version 1" in text
+    assert "is read as b'something'" in text
+    assert "create is answered by /other" in text
 
 
 def test_checker__sees_writes_out_of_order() -> None:

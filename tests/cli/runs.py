@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +64,7 @@ def plain_environment(**changes: str) -> dict[str, str]:
 def run(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Result:
     """Run a command as a process of its own."""
     done = subprocess.run(
-        [*KEEPFAST, *map(str, arguments)],
+        [*KEEPFAST, *arguments],
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -71,6 +74,47 @@ def run(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> 
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr)
+
+
+class JsonLinesProcess:
+    """A command that goes on and prints one JSON document a line; `take` is given each of them."""
+
+    def __init__(
+        self, *arguments: str, errors: Path, take: Callable[[dict[str, Any]], None]
+    ) -> None:
+        # To a file: nobody reads a pipe meanwhile, and a full one would stop the command.
+        self._errors = errors.open("w+")
+        self._take = take
+        self.process = subprocess.Popen(
+            [*KEEPFAST, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=plain_environment(),
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._take(json.loads(line))
+
+    def errors(self) -> str:
+        """What it complained of so far."""
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def end(self, number: signal.Signals, patience: float) -> Result:
+        """Send it a signal and wait for its end; what it printed was taken line by line."""
+        self.process.send_signal(number)
+        code = self.process.wait(patience)
+        self._reader.join(patience)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        said = self.errors()
+        self._errors.close()
+        return Result(code, "", said)
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Result:

@@ -160,7 +160,7 @@ def run_as_nobody(*arguments: str | Path) -> Result:
     """
     script = (
         "import contextlib, io, os, sys\n"
-        "from keepfast.cli import blame, directory_view, inspect, main, repair, verify\n"
+        "from keepfast.cli import blame, directory_view, inspect, main, repair_command, verify\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
         "    main(['version', '--json'])\n"
         "if os.geteuid() == 0:\n"

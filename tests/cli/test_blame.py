@@ -188,3 +188,28 @@ def test_file_called_blame__is_still_a_file(
     (tmp_path / "blame").write_bytes(log_bytes([]))
     monkeypatch.chdir(tmp_path)
     assert "0 records" in call(capsys, "inspect", "./blame").out
+
+
+@pytest.mark.parametrize(
+    "places", [[PLAIN.parent], [PLAIN.parent / "0", PLAIN.parent / "1", f"{PLAIN}:{PLAIN}"]]
+)
+def test_several_servers__each_has_its_say(
+    capsys: pytest.CaptureFixture[str], places: list[str | Path]
+) -> None:
+    document = call(capsys, "inspect", "blame", "/c/n04", *places, "--json").document
+    assert document["schema"] == "keepfast.blame-servers/1"
+    assert [one["server"] for one in document["servers"]] == ["0", "1", "2"]
+    for one in document["servers"]:
+        assert [change[1] for change in changes(one)] == ["created", "data set", "deleted"]
+        assert one["now"] is None
+    text = call(capsys, "inspect", "blame", "/c/n04", *places).out
+    assert text.count("3 changes of /c/n04") == 3
+    assert [line[:9] for line in text.splitlines() if line.startswith("server ")] == [
+        *("server 0,", "server 1,", "server 2,")
+    ]
+
+
+def test_log_dir_with_several_directories__is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    result = call(capsys, "inspect", "blame", "/c", PLAIN, PLAIN, "--log-dir", PLAIN)
+    assert result.code == 2
+    result.check_sentence("DIR:LOGDIR")

@@ -26,6 +26,7 @@ from tests.cli.runs import (
     run,
     write_long_log,
 )
+from tests.compiled import is_compiled
 
 HEALTHY = load_case("healthy-plain-3.9.5").server_dir("0")
 
@@ -66,6 +67,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(capsys, "version").out.startswith(f"keepfast {__version__} (")
     document = call(capsys, "version", "--json").document
     assert (document["schema"], document["keepfast"]) == ("keepfast.version/1", __version__)
+    assert document["build"] == ("compiled" if is_compiled("keepfast.tree.tree") else "pure")
 
 
 def test_module_and_script__are_the_same_program() -> None:
@@ -125,7 +127,7 @@ def test_unexpected_failure__one_sentence(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(verify_module, "recover", fail)
+    monkeypatch.setattr(verify_module, "recover_in_use", fail)
     result = call(capsys, "verify", HEALTHY)
     assert result.code == code
     result.check_sentence(words)
@@ -137,7 +139,7 @@ def test_ctrl_c__exit_code_130_and_silence(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verify_module, "recover", interrupted)
+    monkeypatch.setattr(verify_module, "recover_in_use", interrupted)
     assert call(capsys, "verify", HEALTHY) == (130, "", "")
 
 

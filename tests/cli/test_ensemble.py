@@ -7,17 +7,19 @@ import signal
 import socket
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from keepfast.client import Address, Client, look_at
+from keepfast.client import Client, ServerAddress, look_at
 from tests.apache.words import wait_until
 from tests.chaos.processes import free_base_port
 from tests.cli.runs import KEEPFAST, plain_environment, run
 
 HOST = "127.0.0.1"
 PATIENCE_SECONDS = 90.0
+CONSOLE = "in a browser: "
 
 
 class Running:
@@ -40,10 +42,23 @@ class Running:
 
     def wait_line(self, text: str) -> None:
         wait_until(
-            lambda: any(text in line for line in self.lines[-1:]),
+            lambda: any(text in line for line in self._about_servers()[-1:]),
             f"a line with {text!r}, not {self.lines[-1:]}",
             timeout=PATIENCE_SECONDS,
         )
+
+    def _about_servers(self) -> list[str]:
+        """The console says once where it is, whenever it is there."""
+        return [line for line in self.lines if not line.startswith(CONSOLE)]
+
+    def wait_console(self) -> str:
+        """The address of the page."""
+        wait_until(
+            lambda: any(line.startswith(CONSOLE) for line in self.lines),
+            "the console tells its address",
+            timeout=PATIENCE_SECONDS,
+        )
+        return next(line.removeprefix(CONSOLE) for line in self.lines if line.startswith(CONSOLE))
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(number)
@@ -74,12 +89,14 @@ def running(*arguments: str) -> Iterator[Running]:
 
 def test_life__kill_start_ctrl_c_and_again_on_the_same_directory(tmp_path: Path) -> None:
     base = free_base_port()
-    addresses = [Address(HOST, base + number) for number in range(3)]
+    addresses = [ServerAddress(HOST, base + number) for number in range(3)]
     hosts = ",".join(map(str, addresses))
     directory = tmp_path / "e"
     with running(str(directory), "--base-port", str(base)) as first:
         first.wait_line("3 of 3 serve")
         assert first.lines[0] == f"connect to {hosts}"
+        with urllib.request.urlopen(first.wait_console(), timeout=60) as page:
+            assert b"Keepfast console" in page.read()
         with Client(hosts) as client:
             client.create("/a", b"1")
         first.type("kill 2")
@@ -96,8 +113,13 @@ def test_life__kill_start_ctrl_c_and_again_on_the_same_directory(tmp_path: Path)
         assert "down" in {finding["kind"] for finding in status.document["findings"]}
         taken = run("ensemble", str(directory))
         taken.check_sentence("another keepfast ensemble runs on")
-        first.type("start 2")
+        assert not any("2 stopped" in line and "3 of 3" in line for line in first.lines)
+        first.type(f"start {addresses[1]}")
         first.wait_line("3 of 3 serve")
+        first.type("pause leader")
+        first.wait_line("paused")
+        for number in range(1, 4):
+            first.type(f"resume {number}")
         wait_until(lambda: run("status", hosts).code == 0, "all is well", timeout=PATIENCE_SECONDS)
         assert first.end() == 0
     assert _pids_below(directory) == []

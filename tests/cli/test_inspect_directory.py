@@ -59,7 +59,7 @@ def test_files__of_a_directory_of_keepfast(
     document = call(capsys, "inspect", tmp_path, "--json").document
     assert document["held_by_a_server"] is True
     assert document["manifest"]["segments"] == ["log.100000001"]
-    assert "A server is running" in call(capsys, "inspect", tmp_path).out
+    assert "In use: " in call(capsys, "inspect", tmp_path).out
     server.close()
     document = call(capsys, "inspect", tmp_path, "--json").document
     assert document["held_by_a_server"] is False

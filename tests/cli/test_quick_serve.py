@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from keepfast.cli import app, serve
+from keepfast.cli import app, serve_command
 from keepfast.cli.quick_serve import run_quickly
 
 
@@ -33,7 +33,7 @@ def test_plain_command__the_same_arguments_as_from_the_parser(
         seen.append(arguments)
         return 0
 
-    monkeypatch.setattr(serve, "serve", note)
+    monkeypatch.setattr(serve_command, "serve", note)
     assert run_quickly(words) == 0
     assert app.run(["serve", *words]) == 0
     assert seen[0] == seen[1]
@@ -53,7 +53,8 @@ def test_failure__is_explained_as_ever(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_server__does_not_carry_the_parser() -> None:
     code = (
-        "import sys; import keepfast.cli.serve; from keepfast.cli.quick_serve import run_quickly; "
+        "import sys; import keepfast.cli.serve_command; "
+        "from keepfast.cli.quick_serve import run_quickly; "
         "sys.exit(any(m.partition('.')[0] in ('typer', 'pydantic', 'rich') for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

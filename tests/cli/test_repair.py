@@ -15,18 +15,18 @@ from tests.storage.workload import Server
 
 # Directory -> head and standing after the repair.
 REPAIRED = {
-    "diff-over-gap-3.6.3/3": ("0x200000002", "whole"),
-    "diff-over-gap-3.9.5/3": ("0x200000002", "whole"),
-    "snap-stale-log-served-3.9.5/4": ("0x200000001", "whole"),
-    "trunc-misses-record-short-3.9.5/2": ("0x300000001", "whole"),
+    "diff-over-gap-3.6.3/3": ("0x200000002", "catching up"),
+    "diff-over-gap-3.9.5/3": ("0x200000002", "catching up"),
+    "snap-stale-log-served-3.9.5/4": ("0x200000001", "catching up"),
+    "trunc-misses-record-short-3.9.5/2": ("0x300000001", "catching up"),
     "unsynced-snapshot-3.4.14-trunc/2": ("0x100000009", "unproven"),
-    "unsynced-snapshot-leader-3.9.5-delete/2": ("0x100000004", "whole"),
+    "unsynced-snapshot-leader-3.9.5-delete/2": ("0x100000004", "catching up"),
 }
 REFUSED = ["disk-full-3.4.14/0", "disk-full-3.9.5-gz/0"]
 FIELDS = {
     *("schema", "needed", "applied", "standing", "head", "tree_digest", "state_digest", "base"),
     *("ends_because", "lost", "lost_acknowledged_zxid", "moved", "copied", "cut", "problems"),
-    "exit_code",
+    *("may_vote", "exit_code"),
 }
 
 
@@ -42,7 +42,7 @@ def test_repair_then_verify(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     dry = call(capsys, "repair", place)
     assert dry.code == 1
     assert "Nothing was changed. To carry it out: keepfast repair" in dry.out
-    assert "should rather be refilled from its peers" in dry.out
+    assert "it has no vote until it caught up from a quorum without it" in dry.out
     planned = call(capsys, "repair", place, "--json").document
     assert set(planned) == FIELDS
     assert (planned["applied"], planned["standing"], planned["head"]["zxid"]) == (
@@ -50,9 +50,11 @@ def test_repair_then_verify(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     )
     assert fingerprint(place) == before
     done = call(capsys, "repair", place, "--apply", "--json")
-    assert (done.code, done.document["applied"]) == (0 if standing == "whole" else 3, True)
+    assert (done.code, done.document["applied"], done.document["may_vote"]) == (3, True, False)
     verdict = call(capsys, "verify", place, "--json").document
     assert (verdict["standing"], verdict["head"]["zxid"]) == (standing, head)
+    assert not verdict["may_vote"]
+    assert "repaired" in {problem["code"] for problem in verdict["problems"]}
     assert verdict["tree"]["tree_digest"] == planned["tree_digest"]
     for move in (*planned["moved"], *planned["copied"]):
         assert Path(move["to"]).exists()

@@ -24,6 +24,8 @@ def test_few_seeds__are_shown_one_by_one(capsys: pytest.CaptureFixture[str]) -> 
         ["9", "well"],
     ]
     assert lines[-1].startswith("3 seeds, all well: ")
+    assert lines[-1].endswith(" seeds a minute")
+    assert " times real time, " in lines[-1]
 
 
 def test_json__one_document_with_every_run(capsys: pytest.CaptureFixture[str]) -> None:

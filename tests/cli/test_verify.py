@@ -129,10 +129,11 @@ def test_running_server__is_said(capsys: pytest.CaptureFixture[str], tmp_path: P
     server = server_directory(tmp_path)
     # A process of its own, as an operator would run it.
     result = run("verify", tmp_path)
-    assert result.code == 0
-    assert "A server is running on this directory" in result.out
+    assert result.code == 3
+    assert "In use: " in result.out
     server.close()
-    assert "A server is running" not in call(capsys, "verify", tmp_path).out
+    stopped = call(capsys, "verify", tmp_path)
+    assert (stopped.code, "In use: " in stopped.out) == (0, False)
 
 
 def test_purge__as_the_store_would_do_it(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from keepfast.client import Client, ClientEvent, ClientOptions, ClientState, OperationFailed
-from keepfast.server import HeldPorts
+from keepfast.harness import HeldPorts
 from keepfast.wire import (
     ACL,
     OPEN_ACL,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.client import Address, InvalidPath, Target, parse_target, validate_path
+from keepfast.client import InvalidPath, ServerAddress, Target, parse_target, validate_path
 
 
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("zk1", Target((Address("zk1", 2181),))),
-        ("zk1:2182", Target((Address("zk1", 2182),))),
-        ("zk1:", Target((Address("zk1", 2181),))),
-        ("a:1,b:2", Target((Address("a", 1), Address("b", 2)))),
-        ("a:1, b:2/", Target((Address("a", 1), Address("b", 2)))),
-        ("a:1/app/x", Target((Address("a", 1),), "/app/x")),
-        ("[::1]:5", Target((Address("::1", 5),))),
-        ("[::1]", Target((Address("::1", 2181),))),
-        ("::1", Target((Address("::1", 2181),))),
+        ("zk1", Target((ServerAddress("zk1", 2181),))),
+        ("zk1:2182", Target((ServerAddress("zk1", 2182),))),
+        ("zk1:", Target((ServerAddress("zk1", 2181),))),
+        ("a:1,b:2", Target((ServerAddress("a", 1), ServerAddress("b", 2)))),
+        ("a:1, b:2/", Target((ServerAddress("a", 1), ServerAddress("b", 2)))),
+        ("a:1/app/x", Target((ServerAddress("a", 1),), "/app/x")),
+        ("[::1]:5", Target((ServerAddress("::1", 5),))),
+        ("[::1]", Target((ServerAddress("::1", 2181),))),
+        ("::1", Target((ServerAddress("::1", 2181),))),
     ],
 )
 def test_connection_string(text: str, target: Target) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from keepfast.client import Client, ClientEvent, ClientOptions, ClientState, OperationFailed
-from keepfast.server import HeldPorts
+from keepfast.harness import HeldPorts
 from keepfast.wire import (
     AddWatchMode,
     ConnectResponse,
@@ -22,6 +22,7 @@ from keepfast.wire import (
     SetWatches,
     SetWatches2,
     Stat,
+    Xid,
     Zxid,
     decode,
     encode,
@@ -242,6 +243,29 @@ def test_refused_credential__ends_the_session() -> None:
             client.get_children("/")
         assert later.value.code is ErrorCode.AUTH_FAILED
     assert [event.state for event in events][-1] is KeeperState.AUTH_FAILED
+
+
+def test_request_before_the_answer_to_a_credential__waits_for_it() -> None:
+    failures: list[OperationFailed] = []
+
+    def read() -> None:
+        with pytest.raises(OperationFailed) as failure:
+            client.get_children("/")
+        failures.append(failure.value)
+
+    def answer(type: int, body: bytes) -> tuple[int, bytes] | None:
+        return None if type == OpCode.AUTH else answer_children(type, body)
+
+    options = replace(PATIENT, credentials=(("nosuch", b"p"),))
+    with FakeServer(answer, timeout_ms=4500) as server, Client(server.host, options) as client:
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert eventually(lambda: server.pings[0] > 0)
+        assert server.types() == [OpCode.AUTH]
+        server.send(encode_reply(Xid.AUTH, 0, ErrorCode.AUTH_FAILED))
+        reader.join()
+    assert [failure.code for failure in failures] == [ErrorCode.AUTH_FAILED]
+    assert OpCode.GET_CHILDREN not in server.types()
 
 
 def test_reconnection__shows_credentials_and_sets_watches_again_before_anything_else() -> None:

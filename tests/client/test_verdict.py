@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.client import Address, Gravity, ServerStatus, judge
+from keepfast.client import Gravity, ServerAddress, ServerStatus, judge
 from keepfast.client.probe import voters_in
 
 
 def server(id: int, role: str = "follower", zxid: int = 0x100000005, **facts: str) -> ServerStatus:
     """A Keepfast server that is well."""
     return ServerStatus(
-        Address("h", id),
+        ServerAddress("h", id),
         is_reached=True,
         is_serving=True,
         is_keepfast=True,
@@ -41,7 +41,9 @@ def test_equal_servers_under_one_leader__are_well() -> None:
 
 def test_server_down__wrong() -> None:
     servers = well()
-    servers[0] = ServerStatus(Address("h", 1), problem="cannot be reached: connection refused")
+    servers[0] = ServerStatus(
+        ServerAddress("h", 1), problem="cannot be reached: connection refused"
+    )
     assert kinds(servers) == {("down", Gravity.WRONG)}
 
 
@@ -104,7 +106,7 @@ def test_one_server_alone__is_well_and_several_are_no_ensemble() -> None:
 
 
 def test_apache_that_tells_little__unknown() -> None:
-    silent = ServerStatus(Address("h", 1), is_reached=True, is_serving=True, zxid=5)
+    silent = ServerStatus(ServerAddress("h", 1), is_reached=True, is_serving=True, zxid=5)
     assert kinds([silent]) == {
         ("role-unknown", Gravity.UNKNOWN),
         ("leader-unknown", Gravity.UNKNOWN),

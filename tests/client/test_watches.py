@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.client.watches import WatchKind, WatchTable
+from keepfast.client.watches import ClientWatchKind, ClientWatchTable
 from keepfast.wire import EventType, OpCode, SetWatches, WatcherType, Zxid, encode
 
 
 @pytest.mark.parametrize(
     ("kind", "type", "is_wanted", "is_used_up"),
     [
-        (WatchKind.DATA, EventType.NODE_CREATED, True, True),
-        (WatchKind.DATA, EventType.NODE_DATA_CHANGED, True, True),
-        (WatchKind.DATA, EventType.NODE_CHILDREN_CHANGED, False, False),
-        (WatchKind.DATA, EventType.NODE_DELETED, True, True),
-        (WatchKind.EXIST, EventType.NODE_CREATED, True, True),
-        (WatchKind.CHILD, EventType.NODE_DATA_CHANGED, False, False),
-        (WatchKind.CHILD, EventType.NODE_CHILDREN_CHANGED, True, True),
-        (WatchKind.CHILD, EventType.NODE_DELETED, True, True),
-        (WatchKind.PERSISTENT, EventType.NODE_CHILDREN_CHANGED, True, False),
-        (WatchKind.PERSISTENT, EventType.NODE_DELETED, True, False),
-        (WatchKind.RECURSIVE, EventType.NODE_DELETED, True, False),
-        (WatchKind.RECURSIVE, EventType.NODE_CHILDREN_CHANGED, False, False),
+        (ClientWatchKind.DATA, EventType.NODE_CREATED, True, True),
+        (ClientWatchKind.DATA, EventType.NODE_DATA_CHANGED, True, True),
+        (ClientWatchKind.DATA, EventType.NODE_CHILDREN_CHANGED, False, False),
+        (ClientWatchKind.DATA, EventType.NODE_DELETED, True, True),
+        (ClientWatchKind.EXIST, EventType.NODE_CREATED, True, True),
+        (ClientWatchKind.CHILD, EventType.NODE_DATA_CHANGED, False, False),
+        (ClientWatchKind.CHILD, EventType.NODE_CHILDREN_CHANGED, True, True),
+        (ClientWatchKind.CHILD, EventType.NODE_DELETED, True, True),
+        (ClientWatchKind.PERSISTENT, EventType.NODE_CHILDREN_CHANGED, True, False),
+        (ClientWatchKind.PERSISTENT, EventType.NODE_DELETED, True, False),
+        (ClientWatchKind.RECURSIVE, EventType.NODE_DELETED, True, False),
+        (ClientWatchKind.RECURSIVE, EventType.NODE_CHILDREN_CHANGED, False, False),
     ],
 )
 def test_event__is_wanted_and_uses_up_its_watch(
-    kind: WatchKind, type: EventType, is_wanted: bool, is_used_up: bool
+    kind: ClientWatchKind, type: EventType, is_wanted: bool, is_used_up: bool
 ) -> None:
-    table = WatchTable()
+    table = ClientWatchTable()
     table.add(kind, "/a")
     assert table.trigger(type, "/b") is False
     assert table.trigger(type, "/a") is is_wanted
@@ -36,18 +36,18 @@ def test_event__is_wanted_and_uses_up_its_watch(
 
 
 def test_recursive_watch__wants_events_of_all_below() -> None:
-    table = WatchTable()
-    table.add(WatchKind.RECURSIVE, "/a")
+    table = ClientWatchTable()
+    table.add(ClientWatchKind.RECURSIVE, "/a")
     assert table.trigger(EventType.NODE_CREATED, "/a/b/c")
     assert not table.trigger(EventType.NODE_CREATED, "/ab")
-    table.add(WatchKind.RECURSIVE, "/")
+    table.add(ClientWatchKind.RECURSIVE, "/")
     assert table.trigger(EventType.NODE_CREATED, "/ab")
     assert table.trigger(EventType.NODE_DATA_CHANGED, "/")
 
 
 def test_removal__tells_once_a_kind() -> None:
-    table = WatchTable()
-    for kind in WatchKind:
+    table = ClientWatchTable()
+    for kind in ClientWatchKind:
         table.add(kind, "/a")
     assert table.has(WatcherType.DATA, "/a")
     assert table.remove(WatcherType.CHILDREN, "/a") == [EventType.CHILD_WATCH_REMOVED]
@@ -60,10 +60,10 @@ def test_removal__tells_once_a_kind() -> None:
 
 
 def test_many_watches__are_set_again_in_requests_that_a_server_takes() -> None:
-    table = WatchTable()
+    table = ClientWatchTable()
     paths = {f"/{number:05d}-{'x' * 200}" for number in range(3000)}
     for path in paths:
-        table.add(WatchKind.CHILD, path)
+        table.add(ClientWatchKind.CHILD, path)
     requests = table.restoring_requests(Zxid(9))
     assert len(requests) > 4
     restored: set[str] = set()
@@ -77,4 +77,4 @@ def test_many_watches__are_set_again_in_requests_that_a_server_takes() -> None:
 
 
 def test_no_watches__need_no_request() -> None:
-    assert WatchTable().restoring_requests(Zxid(9)) == []
+    assert ClientWatchTable().restoring_requests(Zxid(9)) == []

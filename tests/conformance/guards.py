@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from keepfast.server.config_security import QuorumAuthConfig, TlsConfig
+from keepfast.apache.config_security import QuorumAuthConfig, TlsConfig
 from keepfast.server.election_links import LinkSecurity
 from keepfast.server.logs import EventLog
 from keepfast.server.peer_sasl import load_peer_sasl

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from keepfast.harness import HeldPorts
 from keepfast.quorum import Address, Membership, parse_membership
-from keepfast.server import HeldPorts
 from keepfast.server.election_links import LinkSecurity
 from keepfast.server.logs import EventLog
 from keepfast.server.peer_stream import PeerListener, PeerStream

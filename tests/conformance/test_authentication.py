@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from keepfast.server import HeldPorts
+from keepfast.harness import HeldPorts
 from tests.apache import ApacheServer, java_command, wait_until
 from tests.server.authority import HOST, PASSWORD, Authority, Client
 from tests.server.secured import running
@@ -275,6 +275,29 @@ def test_logins__are_answered_as_by_apache(tmp_path: Path, settings: Mapping[str
             continue
         assert found[name] == replies, name
     assert found.keys() == expected.keys()
+
+
+def test_required_sasl_without_a_jaas_file__turns_everybody_away_as_apache_does(
+    tmp_path: Path,
+) -> None:
+    properties = {
+        "zookeeper.authProvider.1": PROVIDER,
+        "zookeeper.sessionRequireClientSASLAuth": "true",
+    }
+
+    def answers(port: int) -> list[object]:
+        digest = struct.pack(">i", 0) + _buffer(b"digest") + _buffer(b"a:b")
+        return [
+            speak(port, (WHO_AM_I, b"")),
+            speak(port, (PING, b"")),
+            speak(port, (AUTH, digest), (WHO_AM_I, b"")),
+            speak(port, (SASL, _buffer(b""))),
+        ]
+
+    with ApacheServer(tmp_path / "apache", properties=properties) as apache:
+        expected = answers(apache.port)
+    with running(tmp_path, "", properties=properties) as server:
+        assert answers(server.port) == expected
 
 
 @contextmanager

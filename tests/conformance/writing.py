@@ -71,6 +71,7 @@ _LARGE_BYTES = (9_000, 30_000, 300_000)
 _FIRST_TIME_MS = 1_700_000_000_000
 _LARGEST_TREE = 4_000
 # Group sizes as a loaded server has them: single records, and many at once.
+_WITH_ACL = CreateTxn | CreateContainerTxn | CreateTTLTxn | SetACLTxn
 _GROUPS = (1, 5, 20, 100, 300)
 
 
@@ -133,8 +134,8 @@ class Writer:
         """Make durable what waits, then apply it."""
         self.store.sync()
         for entry in self._waiting:
-            outcome = self.tree.apply(entry.header, entry.body)
-            self._preparer.applied(entry.header.zxid)
+            outcome = self._preparer.apply(entry)
+            self._take_odd_acl(entry)
             if entry.digest is not None:
                 assert self.tree.digest == entry.digest.tree_digest, hex(entry.header.zxid)
             for change in outcome.changes:
@@ -224,14 +225,18 @@ class Writer:
         self.store.append(zxid, encode_entry(entry), digest)
         self._waiting.append(entry)
 
+    def _take_odd_acl(self, entry: LogEntry) -> None:
+        """What was prepared had a list; the tree gets what is in the log instead."""
+        body = entry.body
+        if isinstance(body, _WITH_ACL) and not body.acl:
+            node = self.tree.find(body.path)
+            assert node is not None
+            self.tree.replace_acl(body.path, node, body.acl)
+
     def _with_odd_acl(self, entry: LogEntry) -> LogEntry:
         """Now and then a null or an empty list, which no client may ask for and old logs have."""
         body = entry.body
-        if (
-            isinstance(body, CreateTxn | CreateContainerTxn | CreateTTLTxn | SetACLTxn)
-            and body.acl == OPEN_ACL
-            and self.random.random() < 0.03
-        ):
+        if isinstance(body, _WITH_ACL) and body.acl == OPEN_ACL and self.random.random() < 0.03:
             self.counts["odd ACLs"] += 1
             return entry._replace(body=body._replace(acl=self.random.choice((None, ()))))
         return entry

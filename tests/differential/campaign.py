@@ -20,8 +20,8 @@ from tests.apache import ApacheServer, words
 from tests.differential import requests as wire
 from tests.differential.requests import Op, Request
 from tests.differential.scripts import SUPER_CLIENT, Batch, Connect, Drop, Script, Step
-from tests.differential.servers import KeepfastServer
 from tests.differential.sides import CLOSED, Frame, Side
+from tests.keepfast_server import KeepfastServer
 
 CLIENTS = 5
 _CREATES = (Op.CREATE, Op.CREATE2, Op.CREATE_CONTAINER, Op.CREATE_TTL)

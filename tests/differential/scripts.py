@@ -171,7 +171,8 @@ class Script:
             yield Connect(client, "again", chance.choice((600_000, 500_000)))
         elif way == "wrong":
             yield Connect(client, "wrong")
-            yield Expire(client)
+            # Whether the connection that the session has lives on is a difference on purpose.
+            yield Drop(client)
         elif way == "close":
             yield Batch(client, [Request(Op.CLOSE_SESSION, b"", is_alone=True)])
         else:

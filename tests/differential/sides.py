@@ -77,7 +77,7 @@ class Side:
     ) -> list[Frame]:
         """Open a connection: for a `new` session, for the old one `again`, or a `wrong` password.
 
-        With that the connection ends there, and so does the one that the session had.
+        With that the connection ends there.
         """
         session_id, password = (0, NO_PASSWORD) if how == "new" else self._sessions[client]
         if how == "wrong":

@@ -13,8 +13,8 @@ from tests.differential import requests as wire
 from tests.differential.campaign import CONFIGURATION, Comparison, DifferenceError, both, compare
 from tests.differential.requests import Op, Request
 from tests.differential.scripts import OPEN, Script
-from tests.differential.servers import KeepfastServer
 from tests.differential.sides import Side
+from tests.keepfast_server import KeepfastServer
 
 # The time is for a machine with many other things to do.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(900)]

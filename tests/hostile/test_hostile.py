@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,14 +15,16 @@ from tests.apache import wait_until
 from tests.differential import requests as wire
 from tests.differential.requests import Op
 from tests.differential.scripts import OPEN, Script
-from tests.differential.servers import KeepfastServer
+from tests.hostile.doors import DOORS, Door, door_of
 from tests.hostile.offenders import (
+    HUNG_UP,
     IS_FULL,
     Offender,
     get_data,
     reasons,
     resident_bytes,
 )
+from tests.keepfast_server import KeepfastServer
 
 _MIB = 1 << 20
 _BIG = b"x" * 1_000_000
@@ -43,21 +44,23 @@ _CONFIGURATION = {
 }
 
 
+@pytest.fixture(scope="module", params=DOORS)
+def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Door:
+    return door_of(request.param, tmp_path_factory.mktemp("door"))
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeepfastServer]:
-    with KeepfastServer(
-        tmp_path_factory.mktemp("hostile") / "data",
-        configuration=_CONFIGURATION,
-        properties=_PROPERTIES,
-    ) as found:
+def server(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeepfastServer]:
+    place = tmp_path_factory.mktemp("hostile") / "data"
+    with door.server(place, _CONFIGURATION, _PROPERTIES) as found:
         yield found
 
 
 @pytest.fixture
-def neighbour(server: KeepfastServer) -> Iterator[Offender]:
+def neighbour(server: KeepfastServer, door: Door) -> Iterator[Offender]:
     """Somebody who does nothing wrong, before, during and after the offence."""
     server.forget_output()
-    with Offender(server.port).greet() as found:
+    with door.enter(server.port) as found:
         found.ask((Op.CREATE, wire.create("/big", _BIG, OPEN, 0)))
         assert found.frame() is not None
         yield found
@@ -94,9 +97,9 @@ def _growth(server: KeepfastServer, action: Callable[[], object], seconds: float
 
 
 def test_requests_for_gigabytes_that_nobody_reads__cost_one_burst(
-    server: KeepfastServer, neighbour: Offender
+    server: KeepfastServer, door: Door, neighbour: Offender
 ) -> None:
-    with Offender(server.port, receive_buffer=4096).greet(2000) as greedy:
+    with door.enter(server.port, 2000, receive_buffer=4096) as greedy:
         grown = _growth(server, lambda: greedy.ask(*[get_data("/big")] * 5000))
         assert grown < _BOUND
         _is_served(neighbour)
@@ -105,44 +108,40 @@ def test_requests_for_gigabytes_that_nobody_reads__cost_one_burst(
 
 
 def test_requests_for_gigabytes_behind_a_write__cost_one_burst(
-    server: KeepfastServer, neighbour: Offender
+    server: KeepfastServer, door: Door, neighbour: Offender
 ) -> None:
     write = (Op.SET_DATA, wire.set_data("/big", _BIG, -1))
-    with Offender(server.port, receive_buffer=4096).greet(2000) as greedy:
+    with door.enter(server.port, 2000, receive_buffer=4096) as greedy:
         grown = _growth(server, lambda: greedy.ask(write, *[get_data("/big")] * 5000))
         assert grown < _BOUND
         _is_served(neighbour)
 
 
 def test_many_large_replies_that_are_read__all_come_and_in_order(
-    server: KeepfastServer, neighbour: Offender
+    server: KeepfastServer, door: Door, neighbour: Offender
 ) -> None:
     count = 300
-    with Offender(server.port).greet() as reader:
+    with door.enter(server.port) as reader:
         write = (Op.SET_DATA, wire.set_data("/big", _BIG, -1))
         asked = [write if i % 50 == 25 else get_data("/big") for i in range(count)]
-        sending = threading.Thread(target=reader.ask, args=asked)
-        sending.start()
-        for i, (op, _) in enumerate(asked, 1):
-            frame = reader.frame()
+        for i, frame in enumerate(reader.ask_and_read(*asked), 1):
             assert frame is not None
             assert struct.unpack_from(">i", frame)[0] == i
-            assert (len(frame) > len(_BIG)) == (op == Op.GET_DATA)
-        sending.join()
+            assert (len(frame) > len(_BIG)) == (asked[i - 1][0] == Op.GET_DATA)
         assert resident_bytes(server) < 50 * _MIB + 2 * _BOUND
 
 
-def test_events_that_nobody_reads__the_client_is_cut_off(tmp_path: Path) -> None:
-    long_name = "/" + "n" * 200_000
+def test_events_that_nobody_reads__the_client_is_cut_off(tmp_path: Path, door: Door) -> None:
+    long_name = "/" + "n" * 100_000
     with (
-        KeepfastServer(tmp_path / "data", configuration=_CONFIGURATION) as server,
-        Offender(server.port).greet() as writer,
+        door.server(tmp_path / "data", _CONFIGURATION) as server,
+        door.enter(server.port) as writer,
         ExitStack() as stack,
     ):
         writer.ask((Op.CREATE, wire.create(long_name, b"", OPEN, 0)))
         assert writer.frame() is not None
         deaf = [
-            stack.enter_context(Offender(server.port, receive_buffer=4096).greet())
+            stack.enter_context(door.enter(server.port, 60000, receive_buffer=4096))
             for _ in range(4)
         ]
         for client in deaf:
@@ -164,22 +163,22 @@ def test_events_that_nobody_reads__the_client_is_cut_off(tmp_path: Path) -> None
 @pytest.mark.parametrize("length", [0, -1, -(2**31), 2**31 - 1, (1 << 20) + 1])
 @pytest.mark.parametrize("is_greeted", [False, True])
 def test_length_that_cannot_be__is_cut_off_at_once(
-    server: KeepfastServer, neighbour: Offender, length: int, is_greeted: bool
+    server: KeepfastServer, door: Door, neighbour: Offender, length: int, is_greeted: bool
 ) -> None:
-    with Offender(server.port) as offender:
+    with door.knock(server.port) as offender:
         if is_greeted:
-            offender.greet()
+            door.greet(offender)
         offender.raw(struct.pack(">i", length))
         assert offender.is_cut_off()
     _wait_for_reason(server, f"frame of {length} bytes")
 
 
 def test_frames_that_never_end__cost_what_was_sent_and_no_place_for_ever(
-    server: KeepfastServer, neighbour: Offender
+    server: KeepfastServer, door: Door, neighbour: Offender
 ) -> None:
     """Slow writers: a length, a byte now and then, and never the rest."""
     with ExitStack() as stack:
-        slow = [stack.enter_context(Offender(server.port)) for _ in range(100)]
+        slow = [stack.enter_context(door.knock(server.port)) for _ in range(100)]
 
         def begin() -> None:
             for offender in slow:
@@ -191,12 +190,15 @@ def test_frames_that_never_end__cost_what_was_sent_and_no_place_for_ever(
         assert all(offender.is_cut_off() for offender in slow)
 
 
-def test_request_byte_by_byte__is_answered(server: KeepfastServer, neighbour: Offender) -> None:
-    with Offender(server.port) as slow:
+def test_request_byte_by_byte__is_answered(
+    server: KeepfastServer, door: Door, neighbour: Offender
+) -> None:
+    with door.knock(server.port) as slow:
         hello = wire.connect(0, 60_000, 0, bytes(16))
         for byte in struct.pack(">i", len(hello)) + hello:
             slow.raw(bytes((byte,)))
         assert slow.frame() is not None
+        door.log_in(slow)
         request = struct.pack(">ii", 1, Op.PING)
         for byte in struct.pack(">i", len(request)) + request:
             slow.raw(bytes((byte,)))
@@ -205,10 +207,10 @@ def test_request_byte_by_byte__is_answered(server: KeepfastServer, neighbour: Of
 
 
 def test_client_that_falls_silent__its_session_ends_and_its_socket_is_closed(
-    server: KeepfastServer, neighbour: Offender
+    server: KeepfastServer, door: Door, neighbour: Offender
 ) -> None:
     """Half-open: the client's machine is gone, and nobody has told the server."""
-    with Offender(server.port).greet(1000) as silent:
+    with door.enter(server.port, 1000) as silent:
         silent.ask((Op.CREATE, wire.create("/mine", b"", OPEN, 1)))
         assert silent.is_cut_off()
     _wait_for_reason(server, "the session expired")
@@ -219,11 +221,11 @@ def test_client_that_falls_silent__its_session_ends_and_its_socket_is_closed(
 
 
 def test_deep_paths_and_long_multis__are_answered(
-    server: KeepfastServer, neighbour: Offender
+    server: KeepfastServer, door: Door, neighbour: Offender
 ) -> None:
     deep = "/a" * 200_000
     many = wire.multi((Op.CHECK, wire.with_version("/big", -1)) for _ in range(40_000))
-    with Offender(server.port).greet() as client:
+    with door.enter(server.port) as client:
         client.ask(
             (Op.CREATE, wire.create(deep, b"", OPEN, 0)),
             (Op.DELETE, wire.with_version(deep, -1)),
@@ -251,11 +253,11 @@ def test_deep_paths_and_long_multis__are_answered(
     "op", [Op.DELETE_CONTAINER, Op.CREATE_SESSION, Op.CHECK, 0, -1, 99, 1 << 30]
 )
 def test_requests_that_are_not_for_clients__are_refused(
-    server: KeepfastServer, neighbour: Offender, op: int
+    server: KeepfastServer, door: Door, neighbour: Offender, op: int
 ) -> None:
     neighbour.ask((Op.CREATE_CONTAINER, wire.create("/container", b"", OPEN, 4)))
     assert neighbour.frame() is not None
-    with Offender(server.port).greet() as offender:
+    with door.enter(server.port) as offender:
         offender.ask((op, wire.text("/container")))
         frame = offender.frame()
         assert frame is not None
@@ -269,7 +271,7 @@ def test_requests_that_are_not_for_clients__are_refused(
 
 
 def test_random_and_mutated_frames__the_server_stays(
-    server: KeepfastServer, neighbour: Offender, tell: Callable[[str], None]
+    server: KeepfastServer, door: Door, neighbour: Offender, tell: Callable[[str], None]
 ) -> None:
     chance = random.Random(5)
     script = Script(5)
@@ -280,9 +282,9 @@ def test_random_and_mutated_frames__the_server_stays(
     count = 20_000 if IS_FULL else 600
     before = resident_bytes(server)
     for number in range(count):
-        with Offender(server.port) as offender:
+        with door.knock(server.port) as offender:
             if chance.random() < 0.8:
-                offender.greet(1000)
+                door.greet(offender, 1000)
             for _ in range(chance.randrange(1, 6)):
                 payload = _mutated(chance, chance.choice(requests))
                 try:
@@ -290,7 +292,7 @@ def test_random_and_mutated_frames__the_server_stays(
                         offender.raw(chance.randbytes(chance.randrange(1, 200)))
                     else:
                         offender.send(payload)
-                except ConnectionError:
+                except HUNG_UP:
                     break
         if number % 50 == 0:
             _is_served(neighbour)
@@ -320,18 +322,19 @@ def _mutated(chance: random.Random, payload: bytes) -> bytes:
 
 
 def test_thousands_of_connections__others_are_served(
-    server: KeepfastServer, neighbour: Offender, tell: Callable[[str], None]
+    server: KeepfastServer, door: Door, neighbour: Offender, tell: Callable[[str], None]
 ) -> None:
-    count = 10_000 if IS_FULL else 1000
+    count = 10_000 if IS_FULL else 1000 if door.tls is None else 300
     before = resident_bytes(server)
     with ExitStack() as stack:
         crowd = []
         for _ in range(count):
-            client = stack.enter_context(Offender(server.port))
+            client = stack.enter_context(door.knock(server.port))
             client.send(wire.connect(0, 600_000, 0, bytes(16)))
             crowd.append(client)
         for client in crowd:
             assert client.frame() is not None
+            door.log_in(client)
         grown = resident_bytes(server) - before
         tell(f"{count} connections cost {grown / count / 1024:.1f} KiB each")
         assert grown < count * 32 * 1024 + _BOUND

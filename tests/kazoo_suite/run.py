@@ -8,7 +8,8 @@ versions of packages, that nothing else here does.
     --servers N   size of the ensemble (1)
     the rest      goes to pytest, for example `-k TestSSLClient`
 
-On one server, tests that need several are left out, and counted as deselected.
+On one server, tests that need several are left out, and counted as deselected. Those of Kerberos
+run where there is a KDC (see tests/kerberos), and are skipped elsewhere.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+
+from tests.kerberos.kdc import KERBEROS_REQUIREMENTS, Kdc, missing
 
 _HERE = Path(__file__).parent
 _REQUIREMENTS = _HERE / "requirements.txt"
@@ -35,6 +39,10 @@ _TEST_TIMEOUT_SECONDS = 180
 # They stop one server of several, or change who is a member: one server alone fails them, whoever
 # made it.
 _NEED_AN_ENSEMBLE = ("test_update_host_list", "TestReconfig", "TestReadOnlyMode")
+
+# What kazoo's tests of Kerberos have written in them.
+_REALM = "KAZOOTEST.ORG"
+_KEY_TABLES = {"client": "client", "server": "zookeeper/127.0.0.1"}
 
 _JAVA = """\
 #!/bin/sh
@@ -50,8 +58,9 @@ def main(arguments: list[str]) -> int:
     if known.servers == 1 and "-k" not in rest:
         rest += ["-k", "not " + " and not ".join(_NEED_AN_ENSEMBLE)]
     python = _environment(Path(sys.prefix) / "kazoo-suite")
-    with tempfile.TemporaryDirectory(prefix="kazoo-suite-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kazoo-suite-") as folder, ExitStack() as stack:
         _write_java(Path(folder) / "bin")
+        kerberos = _kerberos(Path(folder) / "kdc", stack)
         command = [
             *(str(python), "-m", "pytest", "--pyargs", "kazoo.tests", "-p", "no:cacheprovider"),
             *("-q", "-rfE", "--tb=short", f"--timeout={_TEST_TIMEOUT_SECONDS}", *rest),
@@ -59,7 +68,7 @@ def main(arguments: list[str]) -> int:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=_variables(Path(folder) / "bin", known.servers),
+            env={**_variables(Path(folder) / "bin", known.servers), **kerberos},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -78,15 +87,31 @@ def _environment(place: Path) -> Path:
     """The interpreter of the tests' environment, which is made anew when a pin has changed."""
     python = place / "bin" / "python"
     stamp = place / "installed-from"
-    wanted = _REQUIREMENTS.read_text()
+    files = [_REQUIREMENTS, *([] if missing() else [KERBEROS_REQUIREMENTS])]
+    wanted = "".join(file.read_text() for file in files)
     if stamp.exists() and stamp.read_text() == wanted:
         return python
     print("Installing what kazoo's tests need.", flush=True)
     venv.create(place, clear=True, with_pip=True)
     install = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    subprocess.run([*install, "--requirement", str(_REQUIREMENTS)], check=True)
+    for file in files:
+        subprocess.run([*install, "--requirement", str(file)], check=True)
     stamp.write_text(wanted)
     return python
+
+
+def _kerberos(folder: Path, stack: ExitStack) -> Mapping[str, str]:
+    """Run a KDC with the names that the tests expect; gives what they find it by."""
+    if missing():
+        print(f"kazoo's tests of Kerberos are skipped: they need {missing()}", flush=True)
+        return {}
+    kdc = Kdc(folder, _REALM)
+    stack.callback(kdc.close)
+    kdc.start()
+    for name, principal in _KEY_TABLES.items():
+        kdc.add(principal, "+allow_postdated").rename(folder / f"{name}.keytab")
+    tickets = {"KRB5CCNAME": f"FILE:{folder / 'tickets'}"}
+    return {**kdc.variables, **tickets, "KRB5_TEST_ENV": str(folder)}
 
 
 def _write_java(folder: Path) -> None:

@@ -10,7 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from keepfast.server import ConfigError, load_config, run_server, split_definitions
+from keepfast.apache import ConfigError, load_config, split_definitions
+from keepfast.server import run_server
 
 # Where the harness looks for the server's log, beside its configuration.
 _LOG_NAME = "zookeeper.log"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.differential.servers import KeepfastServer
+from tests.keepfast_server import KeepfastServer
 from tests.kill.writers import Writer
 
 _WRITERS = 4

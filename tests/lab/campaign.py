@@ -13,7 +13,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from keepfast.lab import SCENARIOS, find_release, play
+from keepfast.harness import find_release
+from keepfast.lab import SCENARIOS, play
 from tests.lab.test_scenarios import ON_APACHE, ON_KEEPFAST
 from tests.lab.truth import Witness, expected, named
 

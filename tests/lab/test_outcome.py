@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keepfast.lab import Ending, Lab, LabError, Scenario, find_release, play
-from keepfast.lab.process import ServerRefused
+from keepfast.harness import find_release
+from keepfast.lab import Lab, LabError, Scenario, ScenarioEnding, play
+from keepfast.lab.lab_server import ServerRefused
 from tests.lab.test_scenarios import Silent
 
 
@@ -15,7 +16,7 @@ def test_play_that_gets_stuck__is_neither_equal_nor_lost(tmp_path: Path) -> None
 
     scenario = Scenario("stuck", "", 1, steps, ("/a",), expected={"/a": "1"})
     outcome = play(scenario, find_release("keepfast"), tmp_path, Silent())
-    assert outcome.ending is Ending.UNFINISHED
+    assert outcome.ending is ScenarioEnding.UNFINISHED
     assert outcome.problem == "there is no disk to fill"
 
 
@@ -25,5 +26,5 @@ def test_server_that_ends_instead_of_serving__has_refused(tmp_path: Path) -> Non
 
     scenario = Scenario("refused", "", 1, steps, ("/a",))
     outcome = play(scenario, find_release("keepfast"), tmp_path, Silent())
-    assert outcome.ending is Ending.REFUSED
+    assert outcome.ending is ScenarioEnding.REFUSED
     assert not outcome.problem

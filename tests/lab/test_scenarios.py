@@ -9,34 +9,34 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.lab import SCENARIOS, Ending, ReleaseError, find_release, play
-from keepfast.lab.process import LabServer
-from keepfast.server import LocalProcess
+from keepfast.harness import LocalProcess, ReleaseError, find_release
+from keepfast.lab import SCENARIOS, ScenarioEnding, play
+from keepfast.lab.lab_server import LabServer
 
 # Minutes where Java, or many servers, have to share a core.
 pytestmark = pytest.mark.timeout(900)
 
 # How a scenario ends on Apache 3.9.5.
 ON_APACHE = {
-    "disk-full": Ending.REFUSED,
-    "snap-keeps-stale-log": Ending.DIVERGED,
-    "unsynced-snapshot": Ending.DIVERGED,
-    "trunc-misses-record": Ending.DIVERGED,
-    "diff-over-gap": Ending.DIVERGED,
-    "snap-replays-stale-log": Ending.DIVERGED,
-    "trunc-keeps-snapshot": Ending.DIVERGED,
-    "interrupted-trunc": Ending.DIVERGED,
-    "memory-ahead-of-disk": Ending.DIVERGED,
-    "hole-at-start": Ending.DIVERGED,
-    "purge-leaves-hole": Ending.DIVERGED,
-    "digest-stops-nothing": Ending.DIVERGED,
-    "wiped-majority": Ending.LOST,
-    "zeroed-record": Ending.LOST,
+    "disk-full": ScenarioEnding.REFUSED,
+    "snap-keeps-stale-log": ScenarioEnding.DIVERGED,
+    "unsynced-snapshot": ScenarioEnding.DIVERGED,
+    "trunc-misses-record": ScenarioEnding.DIVERGED,
+    "diff-over-gap": ScenarioEnding.DIVERGED,
+    "snap-replays-stale-log": ScenarioEnding.DIVERGED,
+    "trunc-keeps-snapshot": ScenarioEnding.DIVERGED,
+    "interrupted-trunc": ScenarioEnding.DIVERGED,
+    "memory-ahead-of-disk": ScenarioEnding.DIVERGED,
+    "hole-at-start": ScenarioEnding.DIVERGED,
+    "purge-leaves-hole": ScenarioEnding.DIVERGED,
+    "digest-stops-nothing": ScenarioEnding.DIVERGED,
+    "wiped-majority": ScenarioEnding.LOST,
+    "zeroed-record": ScenarioEnding.LOST,
 }
 # On ours, nobody may be told what is not so; what cannot be proven is not served.
-ON_KEEPFAST = dict.fromkeys(SCENARIOS, Ending.EQUAL) | {
-    "wiped-majority": Ending.REFUSED,
-    "zeroed-record": Ending.REFUSED,
+ON_KEEPFAST = dict.fromkeys(SCENARIOS, ScenarioEnding.EQUAL) | {
+    "wiped-majority": ScenarioEnding.REFUSED,
+    "zeroed-record": ScenarioEnding.REFUSED,
 }
 
 

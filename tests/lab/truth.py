@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keepfast.lab import Ending, Outcome
-from keepfast.pipeline.findings import EnsembleResult, FindingSeverity, Verdict
+from keepfast.lab import ScenarioEnding, ScenarioOutcome
+from keepfast.pipeline.findings.document import EnsembleResult, FindingSeverity, Verdict
 from keepfast.storage import LogReader, RealDisk
 from tests.pipeline.test_audit_cases import audited
 
@@ -80,14 +80,14 @@ class Named:
         return " ".join((*words, ",".join(self.paths) or "-"))
 
 
-def expected(outcome: Outcome, zxid: int | None) -> Named:
+def expected(outcome: ScenarioOutcome, zxid: int | None) -> Named:
     """By the answers: who differs from most, and in which znodes."""
     name, kind = outcome.scenario.name, outcome.scenario.kind
     if outcome.release.name == "keepfast":
         return Named(Verdict.AT_RISK if name in _DAMAGED else Verdict.CONSISTENT)
-    if outcome.ending is Ending.REFUSED:
+    if outcome.ending is ScenarioEnding.REFUSED:
         return Named(Verdict.AT_RISK, kind, str(outcome.silent[0]))
-    if outcome.ending is Ending.LOST:
+    if outcome.ending is ScenarioEnding.LOST:
         who, lost = _LOST[name]
         return Named(Verdict.AT_RISK, kind, who, zxid or _FIRST_OF_ALL, lost)
     wrong: set[int] = set()
@@ -101,7 +101,7 @@ def expected(outcome: Outcome, zxid: int | None) -> Named:
     return Named(Verdict.DIVERGED, kind, server, zxid, tuple(sorted(paths)))
 
 
-def named(outcome: Outcome) -> Named:
+def named(outcome: ScenarioOutcome) -> Named:
     """What the audit says, without Spark: the finding that is listed first."""
     places = [Path(place) for place in outcome.places]
     result = audited(*(place for place in places if (place / "version-2").exists()))

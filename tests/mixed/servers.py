@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from keepfast.server import HeldPorts
+from keepfast.harness import HeldPorts
 from tests.apache import reader, words
 from tests.apache.server import ApacheServer
 from tests.conformance.waiting import applied
+from tests.keepfast_server import KeepfastServer
 
 APACHE = "apache"
 KEEPFAST = "keepfast"
@@ -20,14 +20,6 @@ PATIENCE_SECONDS = 150.0
 # Half a minute, and less: nobody gives up a leader because the machine is busy. Those that are
 # killed are missed at once.
 _LIMITS = {"tickTime": "500", "initLimit": "60", "syncLimit": "40"}
-
-
-class KeepfastServer(ApacheServer):
-    """A process of ours, started and watched as Apache's are."""
-
-    def _command(self, configuration: Path) -> list[str]:
-        properties = [f"-D{name}={value}" for name, value in self._properties.items() if value]
-        return [sys.executable, "-m", "keepfast", "serve", str(configuration), *properties]
 
 
 class MixedEnsemble:
@@ -42,8 +34,13 @@ class MixedEnsemble:
         properties: Mapping[str, str] | None = None,
         configuration: Mapping[str, str] | None = None,
         keeps_files: bool = False,
+        host: str = "127.0.0.1",
+        client: str = "",
     ) -> None:
-        """`keeps_files`: a server starts on its zoo.cfg as the one before it left it."""
+        """`keeps_files`: a server starts on its zoo.cfg as the one before it left it.
+
+        `client`: the host for clients in the members' lines, which say nothing of them without it.
+        """
         self._root = root
         self._keeps_files = keeps_files
         self._configuration = {**_LIMITS, **(configuration or {})}
@@ -52,8 +49,9 @@ class MixedEnsemble:
         ports = iter(self._held.numbers)
         self._client_ports = {id: next(ports) for id in kinds}
         self._members = [
-            f"server.{id}=127.0.0.1:{next(ports)}:{next(ports)}"
+            f"server.{id}={host}:{next(ports)}:{next(ports)}"
             f":{'observer' if id in observers else 'participant'}"
+            f"{f';{client}:{self._client_ports[id]}' if client else ''}"
             for id in kinds
         ]
         self._observers = observers

@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.server import HeldPorts, load_config
+from keepfast.apache import load_config
+from keepfast.harness import HeldPorts
 from tests.apache import words
 from tests.apache.server import ApacheServer
-from tests.mixed.servers import (
-    APACHE,
-    KEEPFAST,
-    PATIENCE_SECONDS,
-    KeepfastServer,
-    MixedEnsemble,
-)
+from tests.keepfast_server import KeepfastServer
+from tests.mixed.servers import APACHE, KEEPFAST, PATIENCE_SECONDS, MixedEnsemble
 
 CONFIG = "/zookeeper/config"
 SETTINGS = {"reconfigEnabled": "true"}
@@ -255,6 +251,6 @@ def test_killed_server__starts_with_the_change_that_its_files_may_lack(tmp_path:
             victim = members.ensemble.servers[2 + number % 2]
             victim.kill()
             config = load_config(victim.work_dir / "zoo.cfg")
-            assert {member.id for member in config.ensemble.membership.voters} == set(IDS)
+            assert config.ensemble.membership.voters == set(IDS)
             members.ensemble.start()
             members.wait_for_version(data)

@@ -138,6 +138,28 @@ def test_leader_with_a_write_of_its_own__loses_it_when_it_comes_back(
         assert all("/orphan" not in tree for tree in ensemble.trees().values())
 
 
+def test_apache_server_that_was_elected_alone__loses_the_write_that_it_snapshot(
+    tmp_path: Path,
+) -> None:
+    """An Apache server that is elected takes a snapshot of all that it has logged, at once."""
+    with MixedEnsemble(tmp_path, {1: KEEPFAST, 2: KEEPFAST, 3: APACHE}) as ensemble:
+        ensemble.start()
+        write_through(ensemble, "before", 5)
+        ensemble.make_lead(3)
+        diverge(ensemble, 3)
+        alone = ApacheServer(tmp_path / "3")  # as it does when it leads and nobody follows yet
+        alone.start()
+        alone.kill()
+        snapshots = alone.version_dir.glob("snapshot.*")
+        assert any(b"orphan" in path.read_bytes() for path in snapshots)
+        ensemble.start(1, 2)
+        ensemble.start(3)
+        ensemble.assert_equal()
+        assert all("/orphan" not in tree for tree in ensemble.trees().values())
+        restart(ensemble, 3)
+        assert all("/orphan" not in tree for tree in ensemble.trees().values())
+
+
 @pytest.mark.parametrize("kind", [APACHE, KEEPFAST])
 def test_wiped_server__is_filled_by_a_leader_of_the_other_kind(tmp_path: Path, kind: str) -> None:
     other = KEEPFAST if kind == APACHE else APACHE

@@ -1,6 +1,6 @@
 """Many generated ensembles, healthy and damaged, audited on Spark: counts, and what went wrong.
 
-    python -m tests.pipeline.audit_campaign [--healthy N] [--damaged N] [--seed S]
+    python -m tests.pipeline.audit_campaign [--healthy N] [--damaged N] [--seed S] [--summed]
 
 Recall has to be 100 %, and there may be no alarm about a healthy ensemble.  The first failing seeds
 are printed with what was found; `healthy(seed)` and `damaged(seed)` make them again.
@@ -21,9 +21,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepfast.pipeline.auditing import audit_places
-from keepfast.pipeline.findings import EnsembleResult, Finding, FindingSeverity, Verdict
-from keepfast.pipeline.session import SessionOptions, spark_session
+from keepfast.pipeline.engine.auditing import audit_places
+from keepfast.pipeline.engine.session import SessionOptions, spark_session
+from keepfast.pipeline.engine.stages import AuditOptions
+from keepfast.pipeline.findings.document import EnsembleResult, Finding, FindingSeverity, Verdict
 from keepfast.wire import format_zxid
 from tests.pipeline.ensembles import healthy
 from tests.pipeline.planted import Planted
@@ -74,7 +75,11 @@ def write_damaged(root: Path, seed: int) -> Planted:
 
 
 def run_campaign(
-    spark: SparkSession, root: Path, healthy_seeds: Sequence[int], damaged_seeds: Sequence[int]
+    spark: SparkSession,
+    root: Path,
+    healthy_seeds: Sequence[int],
+    damaged_seeds: Sequence[int],
+    options: AuditOptions | None = None,
 ) -> Tally:
     """Write the ensembles below `root`, audit each of the two kinds in one run, and count."""
     tally = Tally()
@@ -83,14 +88,14 @@ def run_campaign(
         list(pool.map(partial(write_healthy, root / "h"), healthy_seeds, chunksize=16))
         planted = list(pool.map(partial(write_damaged, root / "d"), damaged_seeds, chunksize=16))
     if healthy_seeds:
-        for result in _audit(spark, root / "h", tally):
+        for result in _audit(spark, root / "h", tally, options):
             tally.healthy += 1
             grave = [f for f in result.findings if f.severity is not FindingSeverity.NOTE]
             if grave or result.verdict is not Verdict.CONSISTENT:
                 tally.alarms.append(_told(result, grave))
     if damaged_seeds:
         by_name = {f"damaged-{s}": p for s, p in zip(damaged_seeds, planted, strict=True)}
-        for result in _audit(spark, root / "d", tally):
+        for result in _audit(spark, root / "d", tally, options):
             expected = by_name[result.name]
             tally.damaged[expected.check] += 1
             if not expected.found_in(result):
@@ -99,10 +104,12 @@ def run_campaign(
     return tally
 
 
-def _audit(spark: SparkSession, root: Path, tally: Tally) -> tuple[EnsembleResult, ...]:
+def _audit(
+    spark: SparkSession, root: Path, tally: Tally, options: AuditOptions | None
+) -> tuple[EnsembleResult, ...]:
     group = f"campaign {root}"
     spark.sparkContext.setJobGroup(group, "one run of the audit")
-    results = audit_places(spark, [str(root)]).ensembles
+    results = audit_places(spark, [str(root)], options).ensembles
     tally.jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)))
     tally.servers += sum(len(result.servers) for result in results)
     tally.records += sum(result.records for result in results)
@@ -124,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--healthy", type=int, default=1000)
     parser.add_argument("--damaged", type=int, default=560)
     parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--summed", action="store_true", help="by sums, as long histories are")
     options = parser.parse_args(arguments)
     started = time.monotonic()
     with (
@@ -135,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Path(directory),
             range(options.seed, options.seed + options.healthy),
             range(options.seed, options.seed + options.damaged),
+            AuditOptions(tree_records=0) if options.summed else None,
         )
     for line in (*tally.lines(), *tally.alarms[:_MOST_SHOWN], *tally.missed[:_MOST_SHOWN]):
         print(line)

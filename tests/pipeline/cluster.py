@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any
 
 import pyspark
 
-from keepfast.pipeline.java import find_java
-from keepfast.server import HeldPorts
+from keepfast.harness import HeldPorts
+from keepfast.pipeline.engine.java import find_java, make_launcher
+from keepfast.pipeline.engine.session import cache_directory
 
 _HOME = Path(pyspark.__file__).parent
 _START_SECONDS = 240.0
@@ -40,15 +42,30 @@ class Cluster:
             return {}
 
 
+def loopback_names(directory: Path) -> dict[str, str]:
+    """Variables for Java where the name of this machine cannot be resolved, as in a bare root.
+
+    Spark looks that name up in every process, and whatever address it is told to use, as soon as
+    there are keys of an object store.
+    """
+    hosts = directory / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
+    return {"SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={hosts}"}
+
+
 @contextmanager
-def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
+def running_cluster(
+    directory: Path, workers: int = 2, environment: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """A cluster of so many workers with one core each; all of it is gone at the end."""
+    variables = environment or {}
     with ExitStack() as stack:
         # Held: Spark would take the next port in silence, and nobody would find it there.
         port, page, *others = stack.enter_context(HeldPorts(2 + 2 * workers)).numbers
         cluster = Cluster(port, page)
         _start(
             stack,
+            variables,
             directory / "master.log",
             *("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"),
             *("--port", str(port), "--webui-port", str(page)),
@@ -57,6 +74,7 @@ def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
         for number in range(workers):
             _start(
                 stack,
+                variables,
                 directory / f"worker{number}.log",
                 *("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "-c", "1"),
                 *("-m", "700m", "-d", str(directory / f"work{number}")),
@@ -67,12 +85,16 @@ def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
         yield cluster
 
 
-def _start(stack: ExitStack, log: Path, *arguments: str) -> None:
+def _start(stack: ExitStack, variables: Mapping[str, str], log: Path, *arguments: str) -> None:
+    # Through the launcher: a Java from a wheel lacks a module that Spark asks for.
+    jars = str(_HOME / "jars")
+    launcher = make_launcher(find_java(), cache_directory(), pyspark.__version__, jars)
     environment = {
         **os.environ,
+        **loopback_names(log.parent),
+        **variables,
         "SPARK_HOME": str(_HOME),
-        "JAVA_HOME": find_java().home,
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_HOME": launcher.home,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }

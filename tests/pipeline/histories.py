@@ -8,7 +8,7 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from keepfast.pipeline.columns.ops import OP_NAMES
+from keepfast.pipeline.decode.ops import OP_NAMES
 from keepfast.wire import (
     ACL,
     OPEN_ACL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from keepfast.pipeline.findings import EnsembleResult, Finding, FindingSeverity
+from keepfast.pipeline.findings.document import EnsembleResult, Finding, FindingSeverity
 from tests.pipeline.ensembles import Life, LogFile, Member
 
 

@@ -19,6 +19,7 @@ from tests.pipeline.planted import (
     records_of,
     whole_servers,
 )
+from tests.pipeline.planting_causes import partial_then_snapshot, persisted_planters, trusting
 from tests.pipeline.planting_snapshots import (
     altered_snapshot,
     bad_form,
@@ -331,6 +332,11 @@ PLANTERS: dict[str, tuple[Planter, ...]] = {
     "A12": (bad_form,),
     "A13": (other_membership,),
     "A14": (lost_snapshot, gap_served),
+    "causes": (
+        *persisted_planters((lost_snapshot, gap_served, stale_after_snap, stale_after_trunc)),
+        partial_then_snapshot,
+        trusting,
+    ),
 }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from keepfast.pipeline.findings import (
+from keepfast.pipeline.findings.document import (
     AuditResult,
     Coverage,
     EnsembleResult,
@@ -21,14 +21,15 @@ from keepfast.pipeline.findings import (
     FindingSeverity,
     Lane,
     LaneSpan,
+    ServerZnode,
     SnapshotMark,
     TreeDiff,
     Verdict,
     ZnodeDifference,
-    ZnodeState,
     sorted_findings,
 )
-from keepfast.pipeline.report import ReportFacts, write_report
+from keepfast.pipeline.report import ReportFacts, render_report
+from keepfast.pipeline.report.targets import write_file
 from keepfast.wire import make_zxid
 
 HOSTILE = (
@@ -174,7 +175,7 @@ def _mild_findings() -> list[Finding]:
 
 def _broken_diff() -> TreeDiff:
     """Two znodes that one server has otherwise."""
-    state = ZnodeState("1499", 4, make_zxid(2, 3), make_zxid(2, 1502), 1499)
+    state = ServerZnode("1499", 4, make_zxid(2, 3), make_zxid(2, 1502), 1499)
     return TreeDiff(
         make_zxid(3, 2),
         ("0", "1", "2", "3", "4"),
@@ -185,7 +186,7 @@ def _broken_diff() -> TreeDiff:
                 tuple(
                     (
                         s,
-                        ZnodeState(
+                        ServerZnode(
                             "old" if s == "3" else "new",
                             3,
                             make_zxid(1, 4),
@@ -477,7 +478,7 @@ def many_ensembles(count: int = 300) -> AuditResult:
 def hostile() -> AuditResult:
     """Text that tries to be markup, everywhere."""
     zxid = make_zxid(1, 1)
-    state = ZnodeState(HOSTILE, 9, zxid, zxid, 0)
+    state = ServerZnode(HOSTILE, 9, zxid, zxid, 0)
     lane = Lane(
         HOSTILE,
         zxid,
@@ -568,7 +569,7 @@ def main(directory: str) -> None:
         facts = ReportFacts(
             "keepfast audit data --out report", "0.1.0", "2026-11-15 21:30 UTC", 7.4
         )
-        write_report(make(), str(Path(directory) / f"{name}.html"), facts)
+        write_file(directory, f"{name}.html", render_report(make(), facts))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from keepfast.pipeline.changes import ZnodeChange
+from keepfast.pipeline.replay.changes import ZnodeChange
 from keepfast.tree import CONTAINER_OWNER, Tree, TreeBuilder, ttl_owner
 from keepfast.wire import AclList, Zxid
+from tests.tree.znode_records import add_node
 
 _STAT = struct.Struct(">qqqqiiiqq")
 
@@ -132,5 +133,5 @@ class RowTree:
             self.znodes, key=lambda path: (path.count("/") if path != "/" else 0, path)
         ):
             znode = self.znodes[path]
-            builder.add_node(path, znode.data, keys[znode.acl], znode.stat)
+            add_node(builder, path, znode.data, keys[znode.acl], znode.stat)
         return builder.finish(Zxid(self.last_zxid))

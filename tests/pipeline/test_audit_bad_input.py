@@ -11,20 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline.auditing import exit_code_of
-from keepfast.pipeline.facts import snapshot_facts
-from keepfast.pipeline.findings import AuditResult, EnsembleResult, FindingSeverity, Verdict
-from keepfast.pipeline.layout import EnsembleFiles, PlaceError, discover
-from keepfast.pipeline.outputs import check_out
-from keepfast.pipeline.stages import (
+from keepfast.pipeline.engine.stages import (
     AuditOptions,
     Item,
+    LocalRunner,
     PlacesDisk,
     ReplayItem,
     Value,
     audit_with,
     run_here,
 )
+from keepfast.pipeline.files.layout import EnsembleFiles, PlaceError, discover
+from keepfast.pipeline.findings.document import (
+    AuditResult,
+    EnsembleResult,
+    FindingSeverity,
+    Verdict,
+)
+from keepfast.pipeline.findings.verdict import exit_code_of
+from keepfast.pipeline.keyed import Found, KeyedWork
+from keepfast.pipeline.report.targets import check_out
+from keepfast.pipeline.scan.facts import snapshot_facts
 from tests.cases import CASES_DIR
 from tests.pipeline.ensembles import Life
 from tests.pipeline.test_audit_cases import audited
@@ -74,6 +81,27 @@ def test_mixed_ensembles__are_not_called_diverged(tmp_path: Path) -> None:
     assert (result.verdict, grave(result)) == (Verdict.UNREADABLE, ["mixed-ensembles"])
     assert "different ensembles" in result.unchecked[0]
     assert code_of(result) == 2
+
+
+def test_record_that_differs_behind_many_gaps__is_found(tmp_path: Path) -> None:
+    """Each gap makes a bucket of the cheap pass differ; none of them may hide what lies behind."""
+    life = Life(5, "3.6")
+    victim = life.members[0]
+    for _ in range(300):
+        life.write(3)
+        life.elect()
+    for log in victim.logs:
+        # As if it had been caught up by SNAP in each epoch.
+        log.entries = [item for item in log.entries if item[0] & 0xFFFFFFFF != 2]
+    life.store(victim, life.exact(victim, life.zxid))
+    life.write(3)
+    zxid, _ = victim.logs[-1].entries[-2]
+    victim.logs[-1].entries[-2] = (zxid, life.stray_entry(zxid, life.random))
+    result = audited(life.write_files(tmp_path))
+    assert result.verdict is Verdict.DIVERGED
+    assert {(f.server, f.first_zxid) for f in result.findings if f.kind == "different-records"} == {
+        (victim.name, zxid)
+    }
 
 
 def test_empty_servers__there_is_nothing_to_judge(tmp_path: Path) -> None:
@@ -150,12 +178,23 @@ def test_lengths_of_two_gigabytes_in_a_snapshot__cost_nothing(tmp_path: Path) ->
 def while_audited(files: EnsembleFiles, change: Callable[[], None]) -> EnsembleResult:
     """Audit, and change files between the look at them and the replay."""
 
-    def run(items: Sequence[Item]) -> Sequence[Value]:
-        if any(isinstance(item, ReplayItem) for item in items):
-            change()
-        return run_here(items)
+    class Changing(LocalRunner):
+        def __call__(self, items: Sequence[Item]) -> list[Value]:
+            if any(isinstance(item, ReplayItem) for item in items):
+                change()
+            return super().__call__(items)
 
-    return audit_with(run, [files], AuditOptions())[0]
+        def sum_up(self, works: Sequence[KeyedWork]) -> list[Found]:
+            if works:
+                change()
+            return super().sum_up(works)
+
+    results = [
+        audit_with(Changing(), [files], AuditOptions(tree_records=records))[0]
+        for records in (1 << 30, 0)
+    ]
+    assert results[0].verdict is results[1].verdict
+    return results[0]
 
 
 def test_snapshot_is_purged_during_the_audit__it_is_not_checked(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline.findings import EnsembleResult, FindingSeverity, Verdict
-from keepfast.pipeline.layout import discover
-from keepfast.pipeline.stages import AuditOptions, audit_with, run_here
+from keepfast.pipeline.engine.stages import AuditOptions, audit_with, run_here
+from keepfast.pipeline.files.layout import discover
+from keepfast.pipeline.findings.document import EnsembleResult, FindingSeverity, Verdict
 from tests.cases import CASES_DIR, case_names, load_case
 
 VERDICTS = {

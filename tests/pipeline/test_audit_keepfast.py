@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from keepfast.pipeline.findings import EnsembleResult, FindingSeverity, Verdict
+from keepfast.pipeline.findings.document import EnsembleResult, FindingSeverity, Verdict
 from keepfast.testing import Ensemble
 from tests.pipeline.test_audit_cases import audited
 

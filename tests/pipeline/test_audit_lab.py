@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline.findings import Finding, FindingSeverity, Verdict
+from keepfast.pipeline.findings.document import Finding, FindingSeverity, Verdict
 from keepfast.storage import LogReader, RealDisk, load_tree
 from tests.pipeline.histories import frame
 from tests.pipeline.test_audit_cases import audited

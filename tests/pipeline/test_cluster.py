@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import keepfast
-from keepfast.pipeline.auditing import audit_places
+from keepfast.pipeline.engine.stages import AuditOptions, audit_with, run_here
+from keepfast.pipeline.files.layout import discover
 from tests.cases import CASES_DIR
-from tests.pipeline.cluster import running_cluster
+from tests.pipeline.cluster import loopback_names, running_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,16 +24,37 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 _PROGRAM = """
-import json, sys
-from keepfast.pipeline.auditing import audit_places
-from keepfast.pipeline.session import SessionOptions, spark_session
+import json, sys, threading, time
+from keepfast.pipeline.engine.jobs import SparkRunner
+from keepfast.pipeline.engine.session import SessionOptions, spark_session
+from keepfast.pipeline.engine.stages import AuditOptions, audit_with
+from keepfast.pipeline.files.layout import discover
+
+class Telling(SparkRunner):
+    def sum_up(self, works):
+        if not works:
+            return []
+        found = []
+        work = threading.Thread(target=lambda: found.extend(super(Telling, self).sum_up(works)))
+        tracker = self._spark.sparkContext.statusTracker()
+        work.start()
+        while work.is_alive():
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            if any(stage and stage.numCompletedTasks for stage in stages):
+                break
+            time.sleep(0.01)
+        print("half-way", flush=True)
+        work.join()
+        return found
+
 settings = (("spark.executor.memory", "500m"), ("spark.driver.host", "127.0.0.1"),
             ("spark.driver.bindAddress", "127.0.0.1"), ("spark.default.parallelism", "4"),
             ("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"))
 with spark_session(SessionOptions(sys.argv[1], settings=settings)) as spark:
     rows = spark.read.format("zktxnlog").schema("zxid long, problem string").load(sys.argv[2])
     print(rows.count(), flush=True)
-    print(json.dumps(audit_places(spark, [sys.argv[2]]).to_json()), flush=True)
+    found = audit_with(Telling(spark), discover([sys.argv[2]]), AuditOptions(tree_records=0))
+    print(json.dumps([one.to_json() for one in found]), flush=True)
 """
 # Workers that find the package only where Spark shipped it.
 _WITHOUT_PACKAGE = """
@@ -64,18 +86,23 @@ def test_standalone_cluster__findings_equal_though_an_executor_is_killed(
     for name in ("healthy-elections-3.9.5", "trunc-misses-record-3.4.14"):
         (root / name).symlink_to(CASES_DIR / name)
     rows = spark.read.format("zktxnlog").load(str(root)).count()
-    alone = json.dumps(audit_places(spark, [str(root)]).to_json())
+    # In steps, as large ensembles are, and by sums: facts, records, events by path, states.
+    options = AuditOptions(tree_records=0)
+    alone = json.dumps([e.to_json() for e in audit_with(run_here, discover([str(root)]), options)])
     with running_cluster(tmp_path) as cluster:
-        environment = {"PYSPARK_PYTHON": str(python_without_package(tmp_path))}
+        environment = {
+            **loopback_names(tmp_path),
+            "PYSPARK_PYTHON": str(python_without_package(tmp_path)),
+        }
         process = start(cluster.master, root, environment)
         try:
             assert process.stdout is not None
             counted = process.stdout.readline()
-            # The rows are counted, the audit begins: now one of the two goes.
+            assert process.stdout.readline() == "half-way\n", process.communicate()[1]
+            # In the middle of a job that shuffles: what one of the two holds of it goes with it.
             victims = executors(tmp_path)
-            assert victims or process.poll() is not None, "no executor runs"
-            for victim in victims[:1]:
-                os.kill(victim, signal.SIGKILL)
+            assert victims, "no executor runs"
+            os.kill(victims[0], signal.SIGKILL)
             found, errors = process.communicate(timeout=400)
         finally:
             process.kill()

@@ -8,20 +8,22 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from keepfast.pipeline.history_table import HISTORY_SCHEMA
+from keepfast.pipeline.feeds.history_table import HISTORY_SCHEMA
+from keepfast.pipeline.feeds.state_source import STATE_SCHEMA
 from keepfast.pipeline.schemas import (
     FILE_SCHEMA,
     FINDING_SCHEMA,
+    RECORD_SCHEMA,
     SESSION_SCHEMA,
     SUMMARY_SCHEMA,
     TXN_SCHEMA,
     ZNODE_SCHEMA,
 )
-from keepfast.pipeline.state_source import STATE_SCHEMA
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "data-dictionary.md"
 SCHEMAS = {
     "transactions": TXN_SCHEMA,
+    "records": RECORD_SCHEMA,
     "changes": HISTORY_SCHEMA,
     "state": STATE_SCHEMA,
     "znodes": ZNODE_SCHEMA,

@@ -8,16 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from keepfast.pipeline.checks.agreement import Standing, judge
-from keepfast.pipeline.checks.view import EnsembleView, ServerView
-from keepfast.pipeline.electorate import (
+from keepfast.pipeline.agreement.committed import IntervalStanding, judge
+from keepfast.pipeline.agreement.comparing import Compared
+from keepfast.pipeline.agreement.electorate import (
     Electorate,
     electorate_of,
     is_configuration,
     membership_of,
     with_version_of_name,
 )
-from keepfast.pipeline.facts import EpochFacts, LogFacts, Run
+from keepfast.pipeline.agreement.view import EnsembleView, ServerView
+from keepfast.pipeline.scan.facts import EpochFacts, LogFacts, RecordRun
 from tests.cases import CASES_DIR
 from tests.pipeline.test_audit_cases import audited
 
@@ -150,7 +151,7 @@ def test_electorate__travels_to_executors() -> None:
 def view_of(heads: dict[str, int], electorate: Electorate) -> EnsembleView:
     servers = []
     for name, head in heads.items():
-        run = Run(0x100000001, head, 16, 1000)
+        run = RecordRun(0x100000001, head, 16, 1000)
         log = LogFacts("log.100000001", 0x100000001, 1000, 0.0, (run,), records=1)
         servers.append(ServerView(name, (log,), (), EpochFacts(1, 1)))
     return EnsembleView("e", tuple(servers), electorate)
@@ -158,10 +159,10 @@ def view_of(heads: dict[str, int], electorate: Electorate) -> EnsembleView:
 
 def test_record_on_one_voter_and_two_observers__is_on_a_minority() -> None:
     heads = dict.fromkeys("145", 0x100000009) | dict.fromkeys("23", 0x100000008)
-    told = judge(view_of(heads, of("14523", FIVE)), {})
-    assert [i.standing for i in told.intervals] == [Standing.AGREED, Standing.TAIL]
+    told = judge(view_of(heads, of("14523", FIVE)), Compared())
+    assert [i.standing for i in told.intervals] == [IntervalStanding.AGREED, IntervalStanding.TAIL]
     assert told.committed == 0x100000008
-    untold = judge(view_of(heads, of("14523")), {})
+    untold = judge(view_of(heads, of("14523")), Compared())
     assert untold.committed == 0x100000009
 
 
@@ -170,21 +171,27 @@ def test_record_that_two_of_three_voters_pass_over__is_stale_whatever_observers_
     servers = []
     for name in "12345":
         last = 0x100000006 if name in "145" else 0x100000005
-        runs = (Run(0x100000001, last, 16, 500), Run(0x200000001, 0x200000003, 500, 1000))
+        runs = (
+            RecordRun(0x100000001, last, 16, 500),
+            RecordRun(0x200000001, 0x200000003, 500, 1000),
+        )
         log = LogFacts("log.100000001", 0x100000001, 1000, 0.0, runs, records=9)
         servers.append(ServerView(name, (log,), (), EpochFacts(2, 2)))
-    told = judge(EnsembleView("e", tuple(servers), of("12345", FIVE)), {})
-    by_heads = judge(EnsembleView("e", tuple(servers), of("12345")), {})
+    told = judge(EnsembleView("e", tuple(servers), of("12345", FIVE)), Compared())
+    by_heads = judge(EnsembleView("e", tuple(servers), of("12345")), Compared())
     found = [
         [(i.first, i.standing) for i in one.intervals if i.skippers] for one in (told, by_heads)
     ]
-    assert found == [[(0x100000006, Standing.STALE)], [(0x100000006, Standing.AGREED)]]
+    assert found == [
+        [(0x100000006, IntervalStanding.STALE)],
+        [(0x100000006, IntervalStanding.AGREED)],
+    ]
 
 
 def test_record_on_most_heads_but_on_no_quorum_of_the_groups__is_a_tail() -> None:
     heads = dict.fromkeys("12347", 0x100000009) | dict.fromkeys("56", 0x100000008)
-    told = judge(view_of(heads, of("1234567", GROUPS)), {})
-    assert [i.standing for i in told.intervals] == [Standing.AGREED, Standing.TAIL]
+    told = judge(view_of(heads, of("1234567", GROUPS)), Compared())
+    assert [i.standing for i in told.intervals] == [IntervalStanding.AGREED, IntervalStanding.TAIL]
     assert told.committed == 0x100000008
 
 
@@ -192,8 +199,8 @@ def test_voters_that_were_not_given__count_in_the_majority() -> None:
     heads = {"1": 0x100000009, "2": 0x100000009, "3": 0x100000008}
     all_vote = FIVE.replace(":observer", "")
     of_three = "".join(all_vote.splitlines(keepends=True)[:3])
-    assert judge(view_of(heads, of("123", of_three)), {}).committed == 0x100000009
-    assert judge(view_of(heads, of("123", all_vote)), {}).committed == 0x100000008
+    assert judge(view_of(heads, of("123", of_three)), Compared()).committed == 0x100000009
+    assert judge(view_of(heads, of("123", all_vote)), Compared()).committed == 0x100000008
 
 
 def test_observer_of_an_old_release__is_told_by_its_configuration(tmp_path: Path) -> None:

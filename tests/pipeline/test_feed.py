@@ -11,17 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from keepfast.pipeline import audit, change_feed, state_at, transactions
-from keepfast.pipeline.feed import (
+from keepfast.pipeline.feeds.feed import (
     FeedRefused,
     FeedSummary,
     FollowOptions,
     follow_history,
     write_history,
 )
-from keepfast.pipeline.findings import Verdict
-from keepfast.pipeline.history import EnsembleHistory
-from keepfast.pipeline.state import ensemble_state, one_ensemble, read_only_disk
-from keepfast.wire import make_zxid
+from keepfast.pipeline.findings.document import Verdict
+from keepfast.pipeline.replay.history import EnsembleHistory
+from keepfast.pipeline.replay.state import ensemble_state, one_ensemble, read_only_disk
+from keepfast.wire import format_zxid, make_zxid
 from tests.cases import CASES_DIR
 from tests.cli.runs import fingerprint
 from tests.pipeline.test_history import append, created, three, write_log
@@ -55,8 +55,12 @@ def test_batch__every_row_of_every_ensemble(spark: SparkSession, tmp_path: Path)
         expected = [row for transaction in history.read() for row in transaction]
         got = [row for row in rows if row["ensemble"] == Path(place).name]
         for ours, theirs in zip(expected, got, strict=True):
-            for name in ("zxid", "operation", "op", "change", "path", "old_data", "new_data"):
+            for name in ("zxid", "operation", "op", "path", "old_data", "new_data"):
                 assert getattr(ours, name) == theirs[name]
+            words = {"data set": "set_data", "ACL set": "set_acl"}
+            assert theirs["change"] == words.get(ours.change, ours.change.replace(" ", "_"))
+            assert theirs["zxid_hex"] == format_zxid(ours.zxid)
+            assert theirs["depth"] == (ours.path and ours.path.rstrip("/").count("/"))
             assert theirs["session_id"] == ours.session_id
             assert round(theirs["time"].timestamp() * 1000) == ours.time_ms
     assert fingerprint(HEALTHY) == before

@@ -6,10 +6,7 @@ judged by the files that the servers leave: every transaction that a majority ho
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +15,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from keepfast.pipeline.history import EnsembleHistory
-from keepfast.pipeline.state import one_ensemble, read_only_disk
+from keepfast.pipeline.replay.history import EnsembleHistory
+from keepfast.pipeline.replay.state import one_ensemble, read_only_disk
 from tests.apache import ApacheEnsemble, connect, wait_until
-from tests.cli.runs import KEEPFAST, plain_environment
+from tests.cli.runs import JsonLinesProcess
 from tests.conformance.waiting import wait_zxid
 
 pytestmark = [
@@ -41,51 +38,36 @@ class Feed:
     def __init__(self, places: list[str], out: Path) -> None:
         self.last = 0
         self.batches = 0
-        self._process = subprocess.Popen(
-            [*KEEPFAST, "history", *places, "--out", str(out), "--follow", "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=plain_environment(),
+        self._command = JsonLinesProcess(
+            *("history", *places, "--out", str(out), "--follow", "--json"),
+            errors=out.with_suffix(".stderr"),
+            take=self._take,
         )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            document = json.loads(line)
-            self.batches += 1
-            self.last = max(self.last, int(document["last_zxid"], 16))
+    @property
+    def is_running(self) -> bool:
+        return self._command.process.poll() is None
+
+    def _take(self, document: dict[str, Any]) -> None:
+        self.batches += 1
+        self.last = max(self.last, int(document["last_zxid"], 16))
 
     def wait_for(self, zxid: int) -> None:
         def is_there() -> bool:
-            if self._process.poll() is not None:
-                assert self._process.stderr is not None
-                pytest.fail(f"the feed ended: {self._process.stderr.read()}")
+            if not self.is_running:
+                pytest.fail(f"the feed ended: {self._command.errors()}")
             return self.last >= zxid
 
         wait_until(is_there, f"{zxid:#x} in the feed", timeout=PATIENCE)
 
     def kill(self) -> None:
         """As a loss of power would."""
-        self._process.kill()
-        self._end()
+        self._command.end(signal.SIGKILL, PATIENCE)
 
     def stop(self) -> tuple[int, str]:
         """As a person would; gives the exit code and what it complained of."""
-        self._process.send_signal(signal.SIGINT)
-        return self._end()
-
-    def _end(self) -> tuple[int, str]:
-        code = self._process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        said = self._process.stderr.read()
-        self._process.stdout.close()
-        self._process.stderr.close()
-        return code, said
+        ended = self._command.end(signal.SIGINT, PATIENCE)
+        return ended.code, ended.err
 
 
 @contextmanager
@@ -94,7 +76,7 @@ def following(places: list[str], out: Path) -> Iterator[Feed]:
     try:
         yield feed
     finally:
-        if feed._process.poll() is None:
+        if feed.is_running:
             feed.kill()
 
 

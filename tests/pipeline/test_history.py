@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline.changes import ZnodeChange
-from keepfast.pipeline.diff import differences
-from keepfast.pipeline.history import GAP, EnsembleHistory, HistoryGone
-from keepfast.pipeline.state import ensemble_state, one_ensemble, read_only_disk
+from keepfast.pipeline.replay.changes import ZnodeChange
+from keepfast.pipeline.replay.diff import differences
+from keepfast.pipeline.replay.history import GAP, EnsembleHistory, HistoryGone
+from keepfast.pipeline.replay.state import ensemble_state, one_ensemble, read_only_disk
 from keepfast.storage import frame
 from keepfast.wire import (
     OPEN_ACL,

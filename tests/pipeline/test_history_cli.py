@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from keepfast.pipeline.layout import discover
-from keepfast.pipeline.state import HEAD, ensemble_state, read_only_disk
+from keepfast.pipeline.files.layout import discover
+from keepfast.pipeline.replay.state import HEAD, ensemble_state, read_only_disk
 from tests.cases import CASES_DIR
 from tests.cli.runs import call, fingerprint
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline.java import Java, JavaNotFound, find_java, make_launcher, write_whole
+from keepfast.pipeline.engine.java import (
+    RECORD_VARIABLE,
+    Java,
+    JavaNotFound,
+    find_java,
+    make_launcher,
+    write_whole,
+)
 
 
 def fake_java(home: Path, version: str, modules: str, script: str = 'echo "$@"') -> Path:
@@ -105,3 +113,20 @@ def test_shared_file__is_replaced_as_a_whole_and_left_alone_where_it_is_right(
     write_whole(path, "second")
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_launcher__leaves_the_command_that_starts_spark_and_no_other(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "home", "17.0.1", "java.base")
+    java = Java(str(home), "17.0.1", False)
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    launcher = make_launcher(java, tmp_path / "cache", "4.3.0", str(jars))
+    record = tmp_path / "record"
+    spark = "org.apache.spark.deploy.SparkSubmit"
+    command = [f"{launcher.home}/bin/java", "-Xmx1g", "-Da=b c", spark]
+    planner = [command[0], "org.apache.spark.launcher.Main", spark]
+    environment = {**os.environ, RECORD_VARIABLE: str(record)}
+    subprocess.run(planner, env=environment, check=True)
+    assert not record.exists()
+    subprocess.run(command, env=environment, check=True)
+    assert record.read_text().split("\0") == [*command, ""]

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from keepfast.pipeline.columns import frames
-from keepfast.pipeline.columns.known import LARGEST_STRETCH, STRETCH_RECORDS, Known, Stretch
-from keepfast.pipeline.scan import Summary, summarize
+from keepfast.pipeline.decode import frames
+from keepfast.pipeline.decode.known import LARGEST_STRETCH, STRETCH_RECORDS, Known, Stretch
+from keepfast.pipeline.scan.summaries import ScanSummary, summarize
 from keepfast.storage import BytesFile
 from keepfast.wire import ErrorTxn, OpCode, SetDataTxn
 from tests.pipeline.histories import entry, log_of
@@ -32,14 +32,14 @@ def history(seed: int = 1, count: int = COUNT, first: int = FIRST) -> list[bytes
     return found
 
 
-def taught(*logs: bytes) -> Known[Summary]:
-    known: Known[Summary] = Known()
+def taught(*logs: bytes) -> Known[ScanSummary]:
+    known: Known[ScanSummary] = Known()
     for log in logs:
         summarize(BytesFile(log), known=known)
     return known
 
 
-def passed(log: bytes, known: Known[Summary]) -> int:
+def passed(log: bytes, known: Known[ScanSummary]) -> int:
     items = frames.read_pieces(BytesFile(log), known)
     return sum(isinstance(item, frames.Passed) for item in items)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline.layout import (
+from keepfast.pipeline.files.layout import (
     EnsembleFiles,
     PlaceError,
     discover,

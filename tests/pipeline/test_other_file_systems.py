@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keepfast.pipeline import staging
 from keepfast.pipeline.api import change_feed, state_at
-from keepfast.pipeline.auditing import audit_places
-from keepfast.pipeline.feed import FollowOptions, follow_history, write_history
-from keepfast.pipeline.layout import PlaceError, list_local
-from keepfast.pipeline.listing import list_place
-from keepfast.pipeline.outputs import write_tables
-from keepfast.pipeline.sources import read_table
-from keepfast.pipeline.staging import Staging, as_named
-from keepfast.pipeline.state import ensemble_state, one_ensemble, read_only_disk
+from keepfast.pipeline.engine.auditing import audit_places
+from keepfast.pipeline.engine.sources import read_table
+from keepfast.pipeline.feeds.feed import FollowOptions, follow_history, write_history
+from keepfast.pipeline.files import staging
+from keepfast.pipeline.files.layout import PlaceError, list_local
+from keepfast.pipeline.files.listing import list_place
+from keepfast.pipeline.files.staging import Staging, as_named
+from keepfast.pipeline.replay.state import ensemble_state, one_ensemble, read_only_disk
+from keepfast.pipeline.report.outputs import write_tables
 from tests.cases import CASES_DIR
 from tests.pipeline.test_audit_cases import audited, fingerprint
 
@@ -80,6 +80,9 @@ def test_tables__have_all_rows_and_the_names_of_the_files(
     files = spark.read.parquet(f"file://{tmp_path}/tables/files")
     assert files.where(f"not startswith(file, '{place}/')").count() == 0
     assert files.count() > 0
+    records = spark.read.parquet(f"file://{tmp_path}/tables/transactions")
+    assert records.where(f"not startswith(file, '{place}/')").count() == 0
+    assert records.select("zxid").distinct().count() == len({row.zxid for row in local})
 
 
 def test_state_and_history__are_the_same_as_of_local_files(

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from keepfast.pipeline.findings import FindingSeverity
-from keepfast.pipeline.report import Axis, ReportFacts, render_report, write_report
+from keepfast.pipeline.findings.document import FindingSeverity
+from keepfast.pipeline.report import Axis, ReportFacts, render_report
+from keepfast.pipeline.report.targets import write_file
 from keepfast.pipeline.report.words import steps_of
 from keepfast.wire import make_zxid
 from tests.pipeline.report_samples import HOSTILE, SAMPLES, broken, many_findings, many_servers
@@ -134,7 +135,8 @@ def test_what_was_not_checked__is_said_and_does_not_read_as_a_pass() -> None:
 
 
 def test_file__is_complete_or_not_there(tmp_path: Path) -> None:
-    write_report(broken(), str(tmp_path / "report.html"), ReportFacts("keepfast audit x", "0.1.0"))
+    page = render_report(broken(), ReportFacts("keepfast audit x", "0.1.0"))
+    write_file(str(tmp_path), "report.html", page)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert "keepfast audit x" in (tmp_path / "report.html").read_text()
 
@@ -165,7 +167,7 @@ def test_axis__orders_zxids_and_folds_what_nobody_holds() -> None:
 def test_in_a_browser__the_lanes_are_drawn_and_nothing_else_runs(name: str, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     result = SAMPLES[name]()
-    write_report(result, str(path))
+    write_file(str(path.parent), path.name, render_report(result))
     assert CHROMIUM is not None
     done = subprocess.run(
         [

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline import restore as restore_module
-from keepfast.pipeline.diff import differences
-from keepfast.pipeline.findings import FindingSeverity, Verdict
-from keepfast.pipeline.restore import RestoreRefused, restore_state
-from keepfast.pipeline.state import (
+from keepfast.pipeline.findings.document import FindingSeverity, Verdict
+from keepfast.pipeline.replay import restore as restore_module
+from keepfast.pipeline.replay.diff import differences
+from keepfast.pipeline.replay.restore import RestoreRefused, restore_state
+from keepfast.pipeline.replay.state import (
     Moment,
     ServerState,
     ensemble_state,

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from keepfast.pipeline.columns import Origin, frames, open_file
-from keepfast.pipeline.scan import Summary, add_hashes, as_batch, summarize
+from keepfast.pipeline.decode import FileOrigin, frames, open_file
+from keepfast.pipeline.scan.summaries import ScanSummary, add_hashes, as_batch, summarize
 from keepfast.pipeline.schemas import BUCKET_BITS, SUMMARY_SCHEMA
 from keepfast.storage import BytesFile, RealDisk, data_directory, survey_log
 from keepfast.wire import ErrorTxn, MultiTxn, OpCode, SetDataTxn, SubTxn, encode_txn_body
@@ -17,9 +17,9 @@ from tests.cases import CASES_DIR, case_names
 from tests.pipeline.histories import entry, log_of, random_entries, random_multi
 
 
-def sums(rows: list[Summary]) -> dict[int, tuple[int, int]]:
+def sums(rows: list[ScanSummary]) -> dict[int, tuple[int, int]]:
     """Records and hash of each bucket."""
-    found: dict[int, list[Summary]] = defaultdict(list)
+    found: dict[int, list[ScanSummary]] = defaultdict(list)
     for row in rows:
         if row.bucket is not None:
             found[row.bucket].append(row)
@@ -40,7 +40,7 @@ def content_of(*entries: bytes) -> int:
 def test_servers_that_agree__have_equal_sums(name: str) -> None:
     by_server = []
     for server in sorted((CASES_DIR / name).glob("[0-9]")):
-        rows: list[Summary] = []
+        rows: list[ScanSummary] = []
         for path in sorted(server.glob("version-2/log.*"), key=lambda p: int(p.suffix[1:], 16)):
             with open_file(str(path)) as file:
                 rows += summarize(file)
@@ -175,7 +175,7 @@ def test_steps_and_damage__are_rows() -> None:
     data[rows[1].start_offset + 40] ^= 1
     kinds = [row.kind for row in summarize(BytesFile(bytes(data)))]
     assert kinds == ["run", "damage", "run", "run", "run", "end"]
-    batch = as_batch(rows, Origin("e", "s", "f"))
+    batch = as_batch(rows, FileOrigin("e", "s", "f"))
     assert batch.schema == SUMMARY_SCHEMA
     batch.validate(full=True)
 

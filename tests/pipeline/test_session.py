@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import zipfile
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline.session import SessionOptions, package_zip
+from keepfast.pipeline.engine.session import is_local
+from keepfast.pipeline.engine.shipping import package_zip
+from keepfast.pipeline.engine.spark_home import SparkNotUsable, find_spark_home
 
 _PROGRAM = """
 import sys
-from keepfast.pipeline.session import JobFailed, log_path, spark_session
+from keepfast.pipeline.engine.session import JobFailed, log_path, spark_session
 try:
     with spark_session("local[1]") as spark:
         print("sound", spark.read.format("zkfile").load(sys.argv[1]).count())
@@ -98,15 +101,26 @@ def keepfast(
     )
 
 
-def test_options() -> None:
-    assert SessionOptions().is_local
-    assert SessionOptions("local[2]").is_local
-    assert not SessionOptions("local-cluster[2,1,1024]").is_local
-    assert not SessionOptions("spark://host:7077").is_local
+def test_masters() -> None:
+    assert is_local("local")
+    assert is_local("local[2]")
+    assert not is_local("local-cluster[2,1,1024]")
+    assert not is_local("spark://host:7077")
 
 
 def test_package__goes_to_executors_whole(tmp_path: Path) -> None:
     names = zipfile.ZipFile(package_zip(tmp_path)).namelist()
-    assert "keepfast/pipeline/columns/frames.py" in names
+    assert "keepfast/pipeline/decode/frames.py" in names
     assert "keepfast/__init__.py" in names
     assert not [name for name in names if "__pycache__" in name]
+
+
+def test_machine_without_localhost__is_told_what_spark_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def cannot_resolve(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", cannot_resolve)
+    with pytest.raises(SparkNotUsable, match="into /etc/hosts"):
+        find_spark_home(str(tmp_path), "4.2.0")

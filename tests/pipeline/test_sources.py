@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from keepfast.pipeline.columns import Origin, SnapshotReader, decode_log, open_file
+from keepfast.pipeline.decode import FileOrigin, SnapshotReader, decode_log, open_file
+from keepfast.pipeline.engine.sources import read_table
 from keepfast.pipeline.schemas import TXN_SCHEMA, ZNODE_SCHEMA, spark_schema
-from keepfast.pipeline.sources import read_table
 from tests.cases import CASES_DIR
 from tests.pipeline.histories import log_of, random_entries
 
@@ -34,7 +34,7 @@ def decoded(case: Path) -> list[dict[str, Any]]:
     for path in sorted(case.glob("*/version-2/log.*"), key=str):
         server = path.parent.parent.name
         with open_file(str(path)) as file:
-            for batch in decode_log(file, Origin(case.name, server, str(path))):
+            for batch in decode_log(file, FileOrigin(case.name, server, str(path))):
                 rows += batch.to_pylist()
     return sorted(rows, key=lambda row: (row["file"], row["offset"]))
 
@@ -51,7 +51,7 @@ def test_snapshot__gives_what_the_decoder_gives__gz_too(spark: SparkSession) -> 
     expected = []
     for path in sorted((CASE / "1" / "version-2").glob("snapshot.*")):
         with open_file(str(path)) as file:
-            for batch in SnapshotReader(file, Origin(CASE.name, "1", str(path))).batches():
+            for batch in SnapshotReader(file, FileOrigin(CASE.name, "1", str(path))).batches():
                 expected += batch.to_pylist()
     assert expected
     assert plain(frame) == sorted(expected, key=lambda row: (row["file"], row["offset"]))
@@ -126,7 +126,7 @@ def test_files_sessions_and_summaries(spark: SparkSession) -> None:
 
 
 def test_read_table__lists_through_spark_what_python_cannot_list(spark: SparkSession) -> None:
-    from keepfast.pipeline.listing import list_with_spark
+    from keepfast.pipeline.files.listing import list_with_spark
 
     listed = list_with_spark(spark, f"file://{CASE}")
     assert set(listed.directories) == {"0", "1", "2"}

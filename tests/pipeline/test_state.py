@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from keepfast.pipeline.diff import differences
-from keepfast.pipeline.layout import PlaceError
-from keepfast.pipeline.state import (
+from keepfast.pipeline.files.layout import PlaceError
+from keepfast.pipeline.replay.diff import differences
+from keepfast.pipeline.replay.state import (
     HEAD,
     Moment,
     ServersDisagree,

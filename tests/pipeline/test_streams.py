@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from keepfast.pipeline.streams import LogStream, SnapshotStream
+from keepfast.pipeline.engine.streams import LogStream, SnapshotStream
 from tests.cases import CASES_DIR
 from tests.pipeline.histories import log_of, random_entries
 

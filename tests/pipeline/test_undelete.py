@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kazoo.security import make_digest_acl
 
-from keepfast.pipeline.state import StateUnknown, one_ensemble, read_only_disk
-from keepfast.pipeline.undelete import undelete_subtree
+from keepfast.pipeline.replay.state import StateUnknown, one_ensemble, read_only_disk
+from keepfast.pipeline.replay.undelete import undelete_subtree
 from keepfast.testing import Server
 from keepfast.tree import Kind
 from tests.cases import CASES_DIR

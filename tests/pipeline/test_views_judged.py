@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.pipeline.restore import restore_state
-from keepfast.pipeline.state import (
+from keepfast.pipeline.replay.restore import restore_state
+from keepfast.pipeline.replay.state import (
     Moment,
     ensemble_state,
     one_ensemble,

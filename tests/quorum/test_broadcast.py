@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from keepfast.quorum import (
     DiskOrder,
     Leader,
     LeaderPhase,
+    LeaderState,
     Learner,
     LearnerFacts,
     Link,
@@ -20,19 +22,33 @@ from keepfast.quorum import (
     Quorums,
     Stage,
     Step,
+    TreeStream,
 )
-from keepfast.quorum.hello import LearnerHello
+from keepfast.quorum.chains import Run
+from keepfast.quorum.hello import (
+    EpochAck,
+    LearnerHello,
+    decode_leader_state,
+    encode_epoch_ack,
+)
 from keepfast.quorum.learner_link import LearnerLink
+from keepfast.quorum.plausibility import AheadVoters
+from keepfast.sim.members import initial_membership
+from keepfast.sim.options import SimOptions
 from keepfast.wire import PacketParser, PacketType, QuorumPacket, ServerId, Zxid, make_zxid
-from tests.replica.ensemble import membership_of
 
 START = make_zxid(1, 0)
-TXNS = [(make_zxid(1, counter), b"txn%d" % counter) for counter in range(1, 6)]
+TXNS = [
+    (make_zxid(1, counter), bytes(12) + make_zxid(1, counter).to_bytes(8, "big") + bytes(12))
+    for counter in range(1, 6)
+]
 LAST = TXNS[-1][0]
 
 
 class Host:
     """Remembers what it is told."""
+
+    ahead = AheadVoters(0, 0, 0)
 
     def __init__(self) -> None:
         self.committed: list[int] = []
@@ -48,8 +64,8 @@ class Host:
     def append(self, zxid: Zxid, _entry: bytes) -> None:
         self.appended.append(zxid)
 
-    def apply(self, zxid: Zxid, _entry: bytes) -> None:
-        self.applied.append(zxid)
+    def apply(self, txns: Iterator[tuple[Zxid, bytes]]) -> None:
+        self.applied += [zxid for zxid, _ in txns]
 
     def order(self, order: DiskOrder) -> None:
         pytest.fail(f"{order} was not to be expected")
@@ -57,8 +73,8 @@ class Host:
     def on_established(self, epoch: int) -> None:
         pytest.fail(f"epoch {epoch} was not to be opened")
 
-    def on_leading_failed(self, reason: str) -> None:
-        pytest.fail(reason)
+    def on_txn_wanted(self) -> None:
+        pytest.fail("a txn for nothing")
 
     def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
         pytest.fail(f"{membership}, {leader}")
@@ -74,6 +90,15 @@ class Host:
 
     def on_membership(self, membership: Membership) -> None:
         pytest.fail(str(membership))
+
+    def leader_state(self) -> LeaderState:
+        return LeaderState(START, 1, 2)
+
+    def is_ready(self, entry: bytes) -> bool:
+        return True
+
+    def on_leader_state(self, state: LeaderState) -> None:
+        """It has nothing to compare."""
 
     def on_active(self, epoch: int) -> None:
         """It serves."""
@@ -95,7 +120,7 @@ def leading(host: Host) -> tuple[Leader, Link, Link, dict[Link, list[bytes]]]:
     sent: dict[Link, list[bytes]] = {}
     leader = Leader(
         OwnHistory(ServerId(1), 1, 1, START, None),
-        Quorums(membership_of(3)),
+        Quorums(initial_membership(SimOptions())),
         QuorumOptions(),
         host,
         [],
@@ -159,3 +184,61 @@ def test_learner__acknowledges_what_is_durable(is_leader_keepfast: bool) -> None
     assert host.applied == three
     learner.on_durable(LAST)
     assert host.applied == host.appended == [zxid for zxid, _ in TXNS]
+
+
+class Established(Host):
+    """A leader's host that can make a txn, with a history of nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = 0
+
+    def on_txn_wanted(self) -> None:
+        self.wanted += 1
+
+    def history(self) -> Any:
+        return self
+
+    def chain(self) -> Chain:
+        return Chain(Zxid(0), tuple(Run(Zxid(one), Zxid(one)) for one in self.committed))
+
+    def serves_behind(self, _zxid: Zxid) -> bool:
+        return True
+
+    def bytes_behind(self, _zxid: Zxid) -> int:
+        return 0
+
+    def tree_bytes(self) -> int:
+        return 0
+
+
+def test_forked_apache_server__gets_a_tree_once_this_epoch_has_a_txn() -> None:
+    host = Established()
+    leader, ours, apache, sent = leading(host)
+    leader.last_committed, leader.epoch, leader._is_agreed = make_zxid(1, 4), 2, True
+    learner = leader.learners[apache]
+    learner.step = Step.ASKED
+    ack = encode_epoch_ack(EpochAck(1, make_zxid(1, 5), None))
+    leader.on_packet(apache, ack, 1)
+    assert (learner.step, host.wanted) == (Step.PROMISED, 1)
+    leader.propose_all([(make_zxid(2, 1), b"nothing")])
+    leader.on_durable(make_zxid(2, 1))
+    leader.on_packet(ours, QuorumPacket(PacketType.ACK.value, make_zxid(2, 1)), 1)
+    leader.advance()
+    assert learner.step is Step.CATCHING_UP
+    trees: list[object] = [*sent[apache][:1]]
+    assert trees == [TreeStream(make_zxid(2, 1), beyond=make_zxid(1, 5))]
+
+
+def test_up_to_date__tells_the_state_to_a_server_of_our_kind_alone() -> None:
+    host = Established()
+    leader, ours, apache, sent = leading(host)
+    leader.epoch = 1
+    for link in (ours, apache):
+        leader.learners[link].step = Step.CATCHING_UP
+        leader.on_packet(link, QuorumPacket(PacketType.ACK.value, START), 1)
+    told = {link: PacketParser().feed(b"".join(sent[link]))[-1] for link in (ours, apache)}
+    assert [packet.type for packet in told.values()] == [PacketType.UPTODATE] * 2
+    assert decode_leader_state(told[ours]) == host.leader_state()
+    assert told[apache].data is None
+    assert decode_leader_state(told[apache]) is None

@@ -8,19 +8,13 @@ from typing import Any
 from keepfast.replica import Connection, Replica, ReplicaOptions
 from keepfast.tree import Tree
 from keepfast.wire import (
-    ConnectRequest,
     ConnectResponse,
     FrameParser,
-    ReplyHeader,
-    SessionId,
-    WatcherEvent,
-    Xid,
     Zxid,
     codec_of,
-    encode,
     encode_frame,
-    encode_int,
 )
+from tests.replica.plain_frames import greeting_of, replies_in, request_of
 
 START_MS = 1_000_000
 
@@ -45,12 +39,26 @@ class Machine:
         self.now_ms += ms
         self.replica.tell_time(self.now_ms, self.now_ms)
 
+    def tick(self) -> None:
+        """Have it do what is due: a call that comes late ends no session, the next one does."""
+        self.replica.tick()
+        self.replica.tick()
+
     def settle(self) -> None:
-        """Everything that was appended becomes durable."""
-        while self.replica.appends:
-            last = self.replica.appends[-1].zxid
-            self.replica.appends.clear()
+        """What takes many turns is done, and everything that was appended becomes durable."""
+        while self.replica.service.has_more_work or self.replica.service.appends:
+            while self.replica.service.has_more_work:
+                self.go_on()
+            if not self.replica.service.appends:
+                return
+            last = self.replica.service.appends[-1].zxid
+            self.replica.service.appends.clear()
             self.replica.log_durable(Zxid(last))
+
+    def go_on(self) -> None:
+        """Others had their turn."""
+        self.replica.service.has_more_work = False
+        self.replica.go_on()
 
 
 class Client:
@@ -68,18 +76,12 @@ class Client:
     ) -> None:
         self.machine = machine
         self.replica = machine.replica
-        self.connection: Connection = self.replica.connect("127.0.0.1", 1, subject)
+        connection = self.replica.connect("127.0.0.1", 1, subject)
+        assert connection is not None
+        self.connection: Connection = connection
         self._frames = FrameParser(1 << 30)
         self.received: list[bytes] = []
-        request = ConnectRequest(
-            0,
-            Zxid(last_zxid),
-            timeout_ms,
-            SessionId(session.session_id if session else 0),
-            session.password if session else bytes(16),
-            read_only,
-        )
-        self.send_raw(encode(request))
+        self.send_raw(greeting_of(session, timeout_ms, read_only=read_only, last_zxid=last_zxid))
 
     def connect(self) -> ConnectResponse:
         """Let the session be created; gives the answer."""
@@ -92,8 +94,7 @@ class Client:
 
     def send(self, xid: int, op: int, request: Any = None) -> None:
         """Send a request."""
-        body = b"" if request is None else encode(request)
-        self.send_raw(encode_int(xid) + encode_int(int(op)) + body)
+        self.send_raw(request_of(xid, op, request))
 
     def take(self) -> list[bytes]:
         """The payloads that were sent to this client since the last look."""
@@ -103,12 +104,4 @@ class Client:
 
     def replies(self) -> list[tuple[int, int]]:
         """xid and error of each reply, and (-1, type) of each event, in order."""
-        seen = []
-        for payload in self.take():
-            header = codec_of(ReplyHeader).decode(payload)
-            if header.xid == Xid.EVENT:
-                event = codec_of(WatcherEvent).decode(payload, 16)
-                seen.append((int(Xid.EVENT), event.type))
-            else:
-                seen.append((header.xid, header.err))
-        return seen
+        return replies_in(self.take())

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from keepfast.replica import AuthenticationOptions, Phase, ReplicaOptions
+from keepfast.replica import (
+    AuthenticationOptions,
+    CadenceOptions,
+    CheckProofs,
+    DigestMd5,
+    PauseReads,
+    Phase,
+    ReplicaOptions,
+    ResumeReads,
+    ServerCore,
+    SnapshotCadence,
+)
 from keepfast.wire import (
     AuthPacket,
     ErrorCode,
@@ -16,6 +27,8 @@ from keepfast.wire import (
     ReplyHeader,
     SetSASLResponse,
     codec_of,
+    encode_frame,
+    encode_int,
 )
 from tests.replica.machine import Client, Machine
 from tests.replica.test_sasl import NONCE, RECORDED, RESPONSE, USERS
@@ -105,6 +118,54 @@ class TestSasl:
         assert exchange(client, 1, b"") == (1, 0, None)
         assert client.connection.is_open
 
+    def test_slow_exchange__holds_what_is_behind_it_in_order(self) -> None:
+        machine = machine_with(
+            new_slow_exchange=lambda: DigestMd5(USERS, NONCE),
+            required_schemes=frozenset(("sasl",)),
+        )
+        client = connected(machine)
+        client.send(1, OpCode.SASL, GetSASLRequest(b""))
+        for xid, token in ((2, RESPONSE), (3, b"third")):
+            client.send(xid, OpCode.SASL, GetSASLRequest(token))
+            client.send(-2, OpCode.PING)
+        for expected in ([(1, 0)], [(2, 0), (-2, 0)]):
+            assert client.replies() == []
+            (proof,) = machine.replica.take_proofs()
+            proof.check()
+            machine.replica.proved(proof)
+            assert client.replies() == expected
+        assert Id("sasl", "bob") in client.connection.ids
+        (proof,) = machine.replica.take_proofs()
+        proof.check()
+        machine.replica.proved(proof)
+        assert client.replies() == [(3, REFUSED)]
+        assert client.connection.phase is Phase.CLOSED
+
+    def test_slow_exchange__of_a_client_that_is_gone_means_nothing(self) -> None:
+        machine = machine_with(new_slow_exchange=lambda: DigestMd5(USERS, NONCE))
+        client = connected(machine)
+        client.send(1, OpCode.SASL, GetSASLRequest(b""))
+        (proof,) = machine.replica.take_proofs()
+        machine.replica.lost(client.connection)
+        proof.check()
+        machine.replica.proved(proof)
+        assert client.replies() == []
+
+    def test_slow_exchange__has_no_more_read_than_one_burst(self) -> None:
+        machine = machine_with(new_slow_exchange=lambda: DigestMd5(USERS, NONCE))
+        core = ServerCore(
+            machine.replica, None, SnapshotCadence(CadenceOptions(), lambda _: 0), 0.0
+        )
+        client = connected(machine)
+        client.send(1, OpCode.SASL, GetSASLRequest(b""))
+        core.receive(client.connection, encode_frame(encode_int(2) + encode_int(OpCode.PING)))
+        batch = core.end_turn()
+        assert PauseReads([client.connection]) in batch
+        (proof,) = next(e.proofs for e in batch if isinstance(e, CheckProofs))
+        proof.check()
+        core.proved(proof)
+        assert ResumeReads([client.connection]) in core.end_turn()
+
     def test_null_token__closes(self) -> None:
         client = connected(machine_with(sasl_users=USERS))
         client.send(1, OpCode.SASL, GetSASLRequest(None))
@@ -185,7 +246,7 @@ class TestEnforcement:
         assert client.replies() == [(7, REFUSED)]
         assert client.connection.phase is Phase.CLOSED
         machine.settle()
-        assert client.connection.session_id in machine.replica.sessions
+        assert client.connection.session_id in machine.replica.service.sessions
 
     def test_requests_behind_the_right_one__are_served(self) -> None:
         client = connected(machine_with(required_schemes=frozenset(("digest", "sasl"))))

@@ -4,139 +4,114 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from keepfast.sim.host import Host
+from keepfast.sim.scenario import quiet_options
 from keepfast.storage import load_manifest
-from keepfast.wire import OpCode, ReconfigRequest, ServerId
-from tests.replica.ensemble import OPTIONS, Node, World
-from tests.replica.test_member import NodeClient, create, digests
-
-DYNAMIC = replace(OPTIONS, is_reconfig_enabled=True)
-
-
-def started(count: int = 4) -> World:
-    """An ensemble whose members may be changed, and whose servers all serve."""
-    world = World(count, DYNAMIC)
-    for node in world.nodes.values():
-        node.start()
-    world.until(world.all_serve, "all serve")
-    return world
+from keepfast.tree import PrepareOptions
+from keepfast.wire import OpCode, ReconfigRequest
+from tests.replica import simulated
+from tests.replica.simulated import Ensemble, PlainClient, create, member_of, process_of
 
 
-def lead(world: World) -> Node:
-    leader = world.leader()
-    assert leader is not None
-    return leader
+def started(count: int = 4) -> Ensemble:
+    """An ensemble whose members may be changed, by anybody."""
+    options = quiet_options(count)
+    replica = replace(options.replica, prepare=PrepareOptions(is_acl_skipped=True))
+    return simulated.started(options=replace(options, is_reconfig_enabled=True, replica=replica))
 
 
-def ask_to_leave(client: NodeClient, server_id: int) -> list[tuple[int, int]]:
-    return client.ask(9, OpCode.RECONFIG, ReconfigRequest(None, str(server_id), None, -1))
+def ask_to_leave(client: PlainClient, host: Host) -> list[tuple[int, int]]:
+    return client.ask(9, OpCode.RECONFIG, ReconfigRequest(None, str(host.server_id), None, -1))
 
 
-def members_of(node: Node) -> set[int]:
-    return {spec.server_id for spec in node.member.quorums.current.members}
+def members_of(host: Host) -> set[int]:
+    return {spec.server_id for spec in member_of(host).state.quorums.current.members}
 
 
 def test_change_that_is_agreed_on__survives_the_restart_of_all_with_the_old_file() -> None:
-    world = started()
-    leader = lead(world)
-    gone = next(node for node in world.up() if node is not leader)
-    client = NodeClient(leader)
-    client.take()
-    assert ask_to_leave(client, gone.server_id) == [(9, 0)]
-    gone.stop()
-    others = world.up()
-    version = leader.member.quorums.current.version
+    ensemble = started()
+    leader = ensemble.leading()
+    gone, *rest = ensemble.followers()
+    client = PlainClient(ensemble, leader)
+    assert ask_to_leave(client, gone) == [(9, 0)]
+    ensemble.pass_ms(20)
+    gone.kill()
+    version = member_of(leader).state.quorums.current.version
     assert version > 0
-    for node in others:
-        node.stop()
-    for node in others:
-        node.start()
-        assert node.member.quorums.current.version == version
-        assert node.member.quorums.next is None
-        assert gone.server_id not in members_of(node)
-    world.until(world.all_serve, "all serve")
-    assert len(digests(world)) == 1
+    for host in (leader, *rest):
+        host.kill()
+    for host in (leader, *rest):
+        host.start()
+        assert member_of(host).state.quorums.current.version == version
+        assert member_of(host).state.quorums.next is None
+        assert gone.server_id not in members_of(host)
+    ensemble.wait_all("all serve")
+    assert len(ensemble.digests()) == 1
 
 
 def test_change_that_nobody_heard_of__decides_nothing_and_is_taken_back() -> None:
-    world = started()
-    leader = lead(world)
-    others = [node for node in world.up() if node is not leader]
-    client = NodeClient(leader)
-    client.take()
+    ensemble = started()
+    leader, others = ensemble.leading(), ensemble.followers()
+    client = PlainClient(ensemble, leader)
     assert client.ask(1, OpCode.CREATE, create("/a")) == [(1, 0)]
-    before = leader.member.quorums.current
-    for node in others:
-        node.stop()
-    assert ask_to_leave(client, others[0].server_id) == []
-    head = leader.store.head
-    leader.stop()
+    before = member_of(leader).state.quorums.current
+    for host in others:
+        host.cut_power()
+    assert ask_to_leave(client, others[0]) == []
+    head = process_of(leader).store.head
+    leader.kill()
     # It has the change in its log, and tells the others only what it knows to be agreed on.
     leader.start()
-    assert leader.store.head == head
-    assert leader.member.quorums.current.version == before.version
-    pending = leader.member.quorums.next
+    assert process_of(leader).store.head == head
+    assert member_of(leader).state.quorums.current.version == before.version
+    pending = member_of(leader).state.quorums.next
     assert pending is not None
     assert pending.version == head
-    leader.stop()
-    for node in others:
-        node.start()
-    world.until(lambda: world.leader() is not None and world.all_serve(), "the others go on")
-    other = NodeClient(lead(world))
-    other.take()
-    assert other.ask(1, OpCode.CREATE, create("/b")) == [(1, 0)]
+    leader.kill()
+    for host in others:
+        host.start()
+    ensemble.wait_all("the others go on")
+    ensemble.write("/b")
     leader.start()
-    world.until(world.all_serve, "it follows")
-    for node in world.up():
-        assert members_of(node) == {1, 2, 3, 4}
-        assert node.member.quorums.next is None
-    assert len(digests(world)) == 1
+    ensemble.wait_all("it follows")
+    for host in ensemble.up():
+        assert members_of(host) == {1, 2, 3, 4}
+        assert member_of(host).state.quorums.next is None
+    ensemble.check_equal()
 
 
 def test_change_in_the_log_of_a_leader__needs_the_server_that_is_to_vote() -> None:
     """With three of four voters wanted, two and the one that came as an observer are enough."""
-    world = started(4)
-    leader = lead(world)
-    client = NodeClient(leader)
-    client.take()
-    joining = next(node for node in world.up() if node is not leader)
-    line = leader.member.quorums.current.find(joining.server_id)
+    ensemble = started()
+    leader = ensemble.leading()
+    joining, absent, follower = ensemble.followers()
+    client = PlainClient(ensemble, leader)
+    line = member_of(leader).state.quorums.current.find(joining.server_id)
     assert line is not None
-    assert ask_to_leave(client, joining.server_id) == [(9, 0)]
-    world.until(world.all_serve, "it observes")
-    text = f"server.{joining.server_id}={line.text()};0.0.0.0:2181"
-    observer = client.ask(
-        10,
-        OpCode.RECONFIG,
-        ReconfigRequest(text.replace("participant", "observer"), None, None, -1),
-    )
-    assert observer == [(10, 0)]
-    world.until(world.all_serve, "it is a member again")
-    voters = [node for node in world.up() if node is not joining]
-    absent = next(node for node in voters if node is not leader)
-    follower = next(node for node in voters if node not in (leader, absent))
-    # Both hear of the change, one of them dies with it, and nobody is told that it is agreed on.
-    client.send(11, OpCode.RECONFIG, ReconfigRequest(text, None, None, -1))
-    leader.run(lambda node: node.member.propose_new())
-    leader.store.sync()
-    leader.stop()
-    absent.stop()
-    joining.stop()
-    leader.start()
-    joining.start()
-    assert leader.member.quorums.next is not None
-    assert joining.member.quorums.next is None
-    world.until(lambda: world.leader() is not None and world.all_serve(), "two and the new one")
-    assert ServerId(joining.server_id) in lead(world).member.quorums.current.voters
-    assert {node.server_id for node in world.up()} == {
-        leader.server_id,
-        follower.server_id,
-        joining.server_id,
-    }
+    text = f"server.{joining.server_id}={line.text()}"
+    assert ask_to_leave(client, joining) == [(9, 0)]
+    observer = ReconfigRequest(text.replace("participant", "observer"), None, None, -1)
+    assert client.ask(10, OpCode.RECONFIG, observer) == [(10, 0)]
+    ensemble.wait_all("it is a member again")
+    ensemble.pass_ms(50)
+    # It is in the leader's log, and nobody is told that it is agreed on.
+    for host in (absent, joining, follower):
+        process_of(host).pause()
+    assert client.ask(11, OpCode.RECONFIG, ReconfigRequest(text, None, None, -1)) == []
+    for host in (leader, absent, joining, follower):
+        host.kill()
+    for host in (leader, joining, follower):
+        host.start()
+    assert member_of(leader).state.quorums.next is not None
+    assert member_of(joining).state.quorums.next is None
+    ensemble.wait_all("two and the new one")
+    assert joining.server_id in member_of(ensemble.leading()).state.quorums.current.voters
 
 
 def test_manifest__knows_what_was_agreed_on() -> None:
-    world = started()
-    leader = lead(world)
-    manifest = load_manifest(leader.disk, leader.store.directory)
+    ensemble = started()
+    leader = ensemble.leading()
+    ensemble.pass_ms(20)
+    manifest = load_manifest(leader.disk, leader.directory)
     assert manifest is not None
-    assert manifest.membership == leader.member.quorums.current.text()
+    assert manifest.membership == member_of(leader).state.quorums.current.text()

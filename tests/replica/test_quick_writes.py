@@ -47,8 +47,8 @@ class Twin:
 
     def become_durable(self, up_to: int) -> None:
         """Records up to a zxid are stored; those that they lead to wait for the next time."""
-        taken = [record for record in self.replica.appends if record.zxid <= up_to]
-        del self.replica.appends[: len(taken)]
+        taken = [record for record in self.replica.service.appends if record.zxid <= up_to]
+        del self.replica.service.appends[: len(taken)]
         self.records += taken
         if taken:
             self.replica.log_durable(taken[-1].zxid)
@@ -114,14 +114,14 @@ def test_any_requests__records_replies_events_counts_and_tree_are_the_same(seed:
             for twin in twins:
                 twin.machine.advance(7)
         if random.random() < 0.2:
-            appends = twins[0].replica.appends
+            appends = twins[0].replica.service.appends
             up_to = random.choice(appends).zxid if appends else 0
             for twin in twins:
                 twin.become_durable(up_to)
             assert twins[0].frames() == twins[1].frames()
             assert twins[0].counts() == twins[1].counts()
-        proposer = twins[0].proposer
-        plain = max(plain, sum(hasattr(p, "plain") for p in proposer.proposals)) if proposer else 0
+        proposals = twins[0].replica.service.proposals
+        plain = max(plain, sum(hasattr(one, "plain") for one in proposals))
     for twin in twins:
         twin.become_durable(1 << 60)
     assert twins[0].frames() == twins[1].frames()

@@ -60,15 +60,15 @@ def test_any_changes__a_kept_reply_is_that_of_the_general_way(seed: int, is_froz
             payload = (
                 encode_int(xid) + encode_int(OpCode.GET_DATA) + encode(GetDataRequest(path, False))
             )
-            had = payload[4:] in replica.recent_reads.replies
-            found = plain_data_reply(replica, xid, payload)
+            had = payload[4:] in replica.service.recent_reads.replies
+            found = plain_data_reply(replica.service, xid, payload)
             if found is None:
                 continue
             again += had
-            body = get_data(replica, client.connection, payload)
-            assert found == encode_reply(xid, replica.last_zxid, 0, body), (xid, path)
+            body = get_data(replica.service, client.connection, payload)
+            assert found == encode_reply(xid, replica.service.last_zxid, 0, body), (xid, path)
         with pytest.raises(KeeperError):
-            get_data(replica, client.connection, payload)
+            get_data(replica.service, client.connection, payload)
     assert again > 200
 
 

@@ -13,8 +13,11 @@ from keepfast.wire import (
     DeleteContainerRequest,
     DeleteRequest,
     ExistsRequest,
+    ForwardedRequest,
     GetDataRequest,
     OpCode,
+    ServerId,
+    SessionId,
     SetDataRequest,
     SyncRequest,
 )
@@ -112,7 +115,7 @@ def test_expired_session__its_ephemerals_go_and_its_connection_is_closed() -> No
     watcher.send(1, OpCode.EXISTS, ExistsRequest("/e", True))
     watcher.replies()
     machine.advance(6000)
-    machine.replica.tick()
+    machine.tick()
     machine.settle()
     assert machine.replica.tree.find("/e") is None
     assert watcher.replies() == [(-1, 2)]
@@ -125,7 +128,7 @@ def test_touched_session__does_not_expire() -> None:
     for _ in range(10):
         machine.advance(2000)
         client.send(-2, OpCode.PING)
-        machine.replica.tick()
+        machine.tick()
     machine.settle()
     assert client.connection.phase is Phase.OPEN
 
@@ -184,12 +187,12 @@ def test_full_disk__writes_are_refused_without_a_zxid_and_reads_go_on() -> None:
     machine = Machine()
     client = connected(machine)
     before = machine.replica.tree.last_zxid
-    machine.replica.is_writable = False
+    machine.replica.service.is_writable = False
     client.send(1, OpCode.SET_DATA, SetDataRequest("/", b"x", -1))
     client.send(2, OpCode.GET_DATA, GetDataRequest("/", False))
     assert client.replies() == [(1, -1), (2, 0)]
-    assert not machine.replica.appends
-    machine.replica.is_writable = True
+    assert not machine.replica.service.appends
+    machine.replica.service.is_writable = True
     client.send(3, OpCode.SET_DATA, SetDataRequest("/", b"x", -1))
     machine.settle()
     assert client.replies() == [(3, 0)]
@@ -207,14 +210,14 @@ def test_container_and_ttl__go_when_their_time_is_over() -> None:
     client.send(3, OpCode.CREATE_TTL, CreateTTLRequest("/t", b"", OPEN_ACL, 5, 5000))
     machine.settle()
     machine.advance(3000)
-    machine.replica.tick()
+    machine.tick()
     machine.settle()
     assert machine.replica.tree.find("/box")
     assert machine.replica.tree.find("/t")
     client.send(4, OpCode.DELETE, DeleteRequest("/box/child", -1))
     machine.settle()
     machine.advance(3000)
-    machine.replica.tick()
+    machine.tick()
     machine.settle()
     assert machine.replica.tree.find("/box") is None
     assert machine.replica.tree.find("/t") is None
@@ -226,4 +229,37 @@ def test_client_gone_before_its_session_is_made__leaves_no_trace_on_others() -> 
     machine.replica.lost(client.connection)
     machine.settle()
     assert client.take() == []
-    assert len(machine.replica.sessions) == 1
+    assert len(machine.replica.service.sessions) == 1
+
+
+def test_session_of_a_read_only_server__ends_with_that_role() -> None:
+    machine = Machine()
+    tree = machine.replica.tree
+    machine.replica.show(tree)
+    session = Client(machine, read_only=True).connect()
+    assert session.read_only
+    machine.replica.lead(tree, 2)
+    assert Client(machine, session=session, read_only=True).connect().session_id == 0
+
+
+def test_session_said_to_have_ended__is_not_created_after_that() -> None:
+    """A local session is upgraded through one server while its client has moved to another."""
+    machine = Machine()
+    proposer = machine.replica.proposer
+    assert proposer is not None
+    assert not proposer.revalidate(0x51, 4000, ServerId(2))
+    create = ForwardedRequest(SessionId(0x51), 0, OpCode.CREATE_SESSION.value, b"\0\0\x0f\xa0")
+    proposer.propose_forwarded(ServerId(3), create, ())
+    machine.settle()
+    assert 0x51 not in machine.replica.tree.sessions
+
+
+def test_session_that_is_being_created__has_not_ended() -> None:
+    machine = Machine()
+    proposer = machine.replica.proposer
+    assert proposer is not None
+    create = ForwardedRequest(SessionId(0x51), 0, OpCode.CREATE_SESSION.value, b"\0\0\x0f\xa0")
+    proposer.propose_forwarded(ServerId(3), create, ())
+    assert proposer.revalidate(0x51, 4000, ServerId(2))
+    machine.settle()
+    assert 0x51 in machine.replica.tree.sessions

@@ -13,6 +13,14 @@ from datetime import datetime
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -68,6 +76,30 @@ class Authority:
         issued = self._ca.issue_cert(HOST, "127.0.0.1", not_after=expires_at)
         issued.private_key_and_cert_chain_pem.write_to_path(path)
         return path
+
+    def namesake(self, *, has_identifiers: bool) -> Client:
+        """A client's certificate with the subject of this authority, as scripts make them."""
+        signer = load_pem_private_key(self._ca.private_key_pem.bytes(), None)
+        assert isinstance(signer, EllipticCurvePrivateKey | RSAPrivateKey)
+        above = x509.load_pem_x509_certificate(self._ca.cert_pem.bytes())
+        own = generate_private_key(SECP256R1())
+        builder = (
+            x509.CertificateBuilder(above.subject, above.subject, own.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(above.not_valid_before_utc)
+            .not_valid_after(above.not_valid_after_utc)
+        )
+        if has_identifiers:
+            of_above = x509.AuthorityKeyIdentifier.from_issuer_public_key(above.public_key())  # type: ignore[arg-type]
+            of_own = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
+            builder = builder.add_extension(of_above, critical=False)
+            builder = builder.add_extension(of_own, critical=False)
+        issued = builder.sign(signer, SHA256())
+        key = self.folder / "namesake.key.pem"
+        key.write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        certificate = self.folder / "namesake.pem"
+        certificate.write_bytes(issued.public_bytes(Encoding.PEM))
+        return Client(key, certificate, self.pem)
 
     def client(
         self, *names: str, common_name: str = "bob", organization: str = "Acme, Inc."

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from keepfast.client import Client, ClientOptions
 from keepfast.replica import ReplicaOptions
-from keepfast.server import AdminOptions, Server, ServerOptions
+from keepfast.server import AdminOptions, ListeningServer, ServerOptions
 from keepfast.storage import Disk, StoreOptions
 from keepfast.tree import PrepareOptions
 
@@ -70,13 +70,13 @@ class Live:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="server")
         self._thread.start()
-        self.server = Server(options, disk)
+        self.server = ListeningServer(options, disk)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the server's loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(TIMEOUT)
 
-    def call(self, action: Callable[[Server], T]) -> T:
+    def call(self, action: Callable[[ListeningServer], T]) -> T:
         """Run an action on the server's loop."""
 
         async def run() -> T:

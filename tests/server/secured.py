@@ -11,8 +11,11 @@ from typing import Any, TypeVar
 
 import uvloop
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KeeperState
 
-from keepfast.server import Server, ServerOptions, load_config, options_of
+from keepfast.apache import load_config
+from keepfast.server import ListeningServer, ServerOptions, options_of
+from tests.apache.words import wait_until
 
 T = TypeVar("T")
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -33,7 +36,7 @@ tickTime=2000
 class Running:
     """A server, its loop, and clients of it."""
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: ListeningServer, loop: asyncio.AbstractEventLoop) -> None:
         self.server = server
         self._loop = loop
 
@@ -55,6 +58,22 @@ class Running:
         try:
             client.start(_TIMEOUT_SECONDS)
             yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def refuses_login(self, **arguments: Any) -> None:
+        """Wait until a kazoo client is told that its login failed.
+
+        kazoo says first that it is connected, then that the login failed, then that it is
+        closed: a request raises another error in each of these moments, so none is sent.
+        """
+        seen: list[str] = []
+        client = KazooClient(hosts=f"127.0.0.1:{self.port}", timeout=_TIMEOUT_SECONDS, **arguments)
+        client.add_listener(lambda _: seen.append(client.client_state))
+        try:
+            client.start_async()
+            wait_until(lambda: KeeperState.AUTH_FAILED in seen, "the login to be refused")
         finally:
             client.stop()
             client.close()
@@ -91,7 +110,7 @@ def running(
     file = folder / "zoo.cfg"
     plain = _PLAIN if has_plain_port else ""
     file.write_text(f"dataDir={folder / 'data'}\n{plain}{_ALWAYS}{text}\n")
-    server = Server(adjust(options_of(load_config(file, overrides=properties))))
+    server = ListeningServer(adjust(options_of(load_config(file, overrides=properties))))
     loop = LOOPS[loop_kind]()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

@@ -16,10 +16,11 @@ import msgspec
 import pytest
 
 from keepfast.client import Client
-from keepfast.server import AdminOptions, Server
+from keepfast.driver import Failure
+from keepfast.server import AdminOptions, ListeningServer
 from keepfast.server.admin_commands import COMMANDS, RateLimit, command_names
 from keepfast.storage import RealDisk, Standing, data_directory, load_tree
-from keepfast.testing.disk import FullableDisk
+from keepfast.testing.fillable_disk import FullableDisk
 from keepfast.wire import ACL, CreateMode, DiskFailed, Id
 from tests.apache import ApacheCommands, wait_until
 from tests.server.live import (
@@ -107,19 +108,19 @@ def test_full_disk__not_ready_and_back(tmp_path: Path) -> None:
     disk = FullableDisk()
     with live(tmp_path / "data", disk=disk, admin=ADMIN) as server:
         disk.is_full = True
-        server.call(lambda s: s.look_for_space())
+        server.call(lambda s: s.driver.look_for_space())
         answer = server.http("/readyz?verbose")
         assert answer.status == 503
         assert "[-] space: 0 bytes are free, less than the reserve of 1048576" in answer.text
         assert server.http("/livez").status == 200
         disk.is_full = False
-        server.call(lambda s: s.look_for_space())
+        server.call(lambda s: s.driver.look_for_space())
         assert server.http("/readyz").status == 200
 
 
 def test_data_that_is_not_proven__not_ready(server: Live) -> None:
-    def doubt(found: Server) -> None:
-        found.syncer.store.standing = Standing.UNPROVEN
+    def doubt(found: ListeningServer) -> None:
+        found.store.standing = Standing.UNPROVEN
 
     server.call(doubt)
     answer = server.http("/readyz")
@@ -128,9 +129,9 @@ def test_data_that_is_not_proven__not_ready(server: Live) -> None:
 
 
 def test_disk_that_failed__neither_live_nor_ready(server: Live) -> None:
-    def fail(found: Server) -> None:
-        found.failure = DiskFailed("write: Input/output error", "log.1")
-        found._is_up = False
+    def fail(found: ListeningServer) -> None:
+        found.failure = Failure(DiskFailed("write: Input/output error", "log.1"))
+        found.is_up = False
 
     server.call(fail)
     assert server.http("/livez").status == 503
@@ -303,7 +304,7 @@ def test_rate_limit() -> None:
 def test_directory_that_cannot_be_read__500_with_the_reason(tmp_path: Path) -> None:
     with live(tmp_path / "data", admin=ADMIN) as server:
 
-        def hide(found: Server) -> None:
+        def hide(found: ListeningServer) -> None:
             found.directory = msgspec.structs.replace(found.directory, logs=str(tmp_path / "gone"))
 
         kept = server.server.directory
@@ -318,7 +319,7 @@ def test_client_that_leaves_during_a_stream__costs_nothing(server: Live) -> None
     with server.client() as client:
         for number in range(40):
             client.create(f"/a{number}", b"1" * 1_000_000)
-    request = b"GET /commands/snapshot HTTP/1.1\r\nHost: x\r\nAuthorization: ip\r\n\r\n"
+    request = b"GET /commands/snapshot HTTP/1.1\r\nHost: localhost\r\nAuthorization: ip\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.admin_port), TIMEOUT) as connection:
         connection.sendall(request)
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from keepfast.server import ConfigError, ServerConfig, load_config, options_of
+from keepfast.apache import ConfigError, ServerConfig, load_config
+from keepfast.server import options_of
 from keepfast.server.admin_options import admin_options
 from tests.server.live import ADMIN, TIMEOUT, live
 
@@ -61,7 +62,7 @@ def test_secrets_are_not_among_the_properties(tmp_path: Path) -> None:
 
 def test_both_kinds_on_one_port__refused(tmp_path: Path) -> None:
     config = configured(tmp_path)
-    config = replace(config, admin=replace(config.admin, port_unification=True))
+    config = replace(config, admin=replace(config.admin, admin_port_unification=True))
     with pytest.raises(ConfigError, match=r"admin\.forceHttps"):
         admin_options(config)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from keepfast.apache.java_text import java_hex
 from keepfast.client import Client, ClientOptions, OperationFailed
 from keepfast.replica import AuditRecord
 from keepfast.server.audit_log import AuditLog
-from keepfast.server.java_text import java_hex
 from keepfast.server.logs import AUDIT_LOGGER
 from keepfast.wire import (
     ACL,
@@ -105,7 +105,7 @@ def test_nothing_is_told_unless_asked_for(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO, AUDIT_LOGGER), live(tmp_path / "data") as server:
         with server.client() as client:
             client.create("/a")
-        assert server.call(lambda s: s.replica.audits) is None
+        assert server.call(lambda s: s.replica.service.audits) is None
     assert not [record for record in caplog.records if record.name == AUDIT_LOGGER]
 
 

@@ -110,6 +110,12 @@ def test_bytes_that_are_no_certificate__raise() -> None:
         read_certificate(b"x")
 
 
+def test_certificate_of_a_version_that_is_none__raises() -> None:
+    der = certificate([Attribute(Oid.COMMON_NAME, "bob")]).public_bytes(Encoding.DER)
+    with pytest.raises(ValueError):
+        read_certificate(der.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x22", 1))
+
+
 _NAMED = certificate(
     [Attribute(Oid.COMMON_NAME, "common.example.org")],
     names=[

@@ -56,7 +56,7 @@ def test_browser_without_admin_server__is_told_that_it_is_off(tmp_path: Path) ->
 def test_tls_client__gets_an_alert_and_the_log_names_the_port(
     server: Live, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.call(lambda s: setattr(s, "secure_port", 2281))
+    server.call(lambda s: setattr(s.gate, "secure_port", 2281))
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -103,7 +103,7 @@ def test_connection_that_is_cut__counts_as_dropped(server: Live) -> None:
     client = KazooClient(hosts=f"127.0.0.1:{server.port}")
     client.start(timeout=TIMEOUT)
     try:
-        server.call(lambda s: s.drop_connections())
+        server.call(lambda s: s.gate.abort_all())
         client.retry(client.exists, "/")
         monitor = dict(line.split("\t") for line in server.ask("mntr").splitlines())
         assert monitor["zk_connection_drop_count"] == "1"

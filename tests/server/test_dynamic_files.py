@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from keepfast.apache.properties import parse_properties, without_properties
 from keepfast.quorum import Membership, Quorums, parse_membership
 from keepfast.server.dynamic_files import DynamicFileKeeper, DynamicFiles
 from keepfast.server.logs import EventLog
-from keepfast.server.properties import parse_properties, without_properties
-from keepfast.storage import MemoryDisk
+from keepfast.sim import MemoryDisk
 from keepfast.wire import (
     LogEntry,
     OpCode,

@@ -52,6 +52,25 @@ def test_line_feed_in_a_value_does_not_begin_a_line() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
+def test_closes_of_one_kind_are_one_line_a_minute() -> None:
+    stream = io.StringIO()
+    configure_logs(LogFormat.TEXT, stream=stream)
+    log = event_log()
+    for number in range(1000):
+        log.info("closed", address=f"10.0.0.{number % 250}", reason="no leader")
+        log.info("closed", reason=f"client has seen zxid {number:#x}")
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_closes_are_all_there_for_those_who_debug() -> None:
+    stream = io.StringIO()
+    configure_logs(LogFormat.TEXT, level=logging.DEBUG, stream=stream)
+    log = event_log()
+    for _ in range(10):
+        log.info("closed", reason="no leader")
+    assert len(stream.getvalue().splitlines()) == 10
+
+
 def test_json_is_one_object_a_line() -> None:
     stream = io.StringIO()
     configure_logs(LogFormat.JSON, stream=stream)

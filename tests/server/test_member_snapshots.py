@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from keepfast.server import Server
+from keepfast.replica import Append
+from keepfast.server import ListeningServer
 from keepfast.storage import SnapshotEntry
 from keepfast.testing import Ensemble, EnsembleServer
+from keepfast.wire import Zxid
 from tests.apache.words import wait_until
 
 
@@ -23,9 +25,14 @@ def written(ensemble: Ensemble) -> int:
     return zxid
 
 
-def forget_tree(server: Server) -> None:
+def forget_tree(server: ListeningServer) -> None:
     """As after a start: the front for clients has no tree before the server serves."""
-    server.replica.tree = type(server.replica.tree)()
+    server.replica.service.tree = type(server.replica.tree)()
+
+
+def owe_snapshot(server: ListeningServer) -> None:
+    """As if many records had been stored since the last one."""
+    server.core.cadence.count([Append(Zxid(1), b"", None)] * server.options.snapshot_every)
 
 
 def on(server: EnsembleServer, action: Any) -> Any:
@@ -35,8 +42,8 @@ def on(server: EnsembleServer, action: Any) -> Any:
 def test_records_come_before_it_serves__no_snapshot_is_begun(keepfast_ensemble: Ensemble) -> None:
     written(keepfast_ensemble)
     server = keepfast_ensemble[1]
-    on(server, lambda found: found.snapshots.count(1 << 30))
-    assert on(server, lambda found: found.snapshots._task) is None
+    on(server, lambda found: found.driver.run(lambda: owe_snapshot(found)))
+    assert not on(server, lambda found: found.driver.snapshots.is_busy)
 
 
 def test_tree_is_wanted_for_a_learner__it_is_the_members(keepfast_ensemble: Ensemble) -> None:
@@ -45,8 +52,8 @@ def test_tree_is_wanted_for_a_learner__it_is_the_members(keepfast_ensemble: Ense
     on(server, forget_tree)
     found: list[SnapshotEntry | None] = []
 
-    async def take(real: Server) -> None:
-        found.append(await real.snapshots.take_now())
+    async def take(real: ListeningServer) -> None:
+        found.append(await real.take_snapshot())
 
     real = server._server
     assert real is not None
@@ -63,11 +70,12 @@ def test_snapshot_that_is_begun__holds_the_state_of_that_moment(
     zxid = written(keepfast_ensemble)
     server = keepfast_ensemble[1]
 
-    async def take(real: Server) -> SnapshotEntry | None:
+    async def take(real: ListeningServer) -> SnapshotEntry | None:
         member = real.member
-        tree = None if member is None else member.member.tree
+        tree = None if member is None else member.state.tree
         assert tree is not None
-        task = real.snapshots.begin()
+        task = asyncio.ensure_future(real.take_snapshot())
+        await asyncio.sleep(0)
         # At once, and not when the task runs: what is committed until then must not be in it.
         assert tree.is_frozen
         return await task

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from keepfast.client import Client, ClientOptions
-from keepfast.server.metrics import Kind, collect, exposition, flat_values
+from keepfast.server.metrics import MetricKind, collect, exposition, flat_values
 from keepfast.wire import AddWatchMode, CreateMode
 from tests.apache import ApacheServer
 from tests.server.live import ADMIN, Live, live
@@ -43,6 +43,15 @@ def work(client: Client) -> None:
     client.exists("/b", True)
     client.create("/b")
     client.get_children("/")
+
+
+def test_longest_turn_of_the_loop_is_shown(server: Live) -> None:
+    with server.client() as client:
+        work(client)
+    found = monitor(server)
+    worst = float(found["zk_keepfast_loop_held_worst_seconds"])
+    assert 0 < float(found["zk_keepfast_loop_held_p99_seconds"]) <= worst
+    assert (worst > 0.005) == (found["zk_keepfast_slow_turns_total"] != "0")
 
 
 def test_requests_are_counted(server: Live) -> None:
@@ -116,7 +125,8 @@ def test_prometheus_text__is_read_by_its_parser_and_has_every_metric(server: Liv
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     families = {family.name: family for family in text_string_to_metric_families(answer.text)}
     metrics = server.call(collect)
-    assert {metric.name for metric in metrics} == set(families)
+    assert {metric.name.removesuffix("_total") for metric in metrics} == set(families)
+    assert families["keepfast_slow_fsyncs"].type == "counter"
     samples = {sample.name: sample.value for sample in families["updatelatency"].samples}
     assert samples["updatelatency_count"] == 4
     quantiles = [
@@ -138,20 +148,22 @@ def test_prometheus_text_of_a_set__has_the_key_as_label(server: Live) -> None:
     assert 'quota_count_limit_per_namespace{key="app"} 5.0' in text
 
 
-def test_metrics_have_a_listener_of_their_own_where_apaches_provider_would(tmp_path: Path) -> None:
+def test_metrics_and_probes_have_a_listener_where_apaches_provider_would(tmp_path: Path) -> None:
     admin = replace(ADMIN, metrics_address=("127.0.0.1", 0))
     with live(tmp_path / "data", admin=admin) as server:
         assert server.server.admin is not None
         port = server.server.admin.metrics_port
         assert server.http("/metrics", port=port).status == 200
+        assert server.http("/livez", port=port).status == 200
+        assert server.http("/readyz", port=port).text == "ok\n"
         assert server.http("/commands/ruok", port=port).status == 404
 
 
 def test_counters_summaries_and_gauges_keep_their_kind(server: Live) -> None:
     kinds = {metric.name: metric.kind for metric in server.call(collect)}
-    assert kinds["znode_count"] is Kind.GAUGE
-    assert kinds["proposal_count"] is Kind.COUNTER
-    assert kinds["fsynctime"] is Kind.SUMMARY
+    assert kinds["znode_count"] is MetricKind.GAUGE
+    assert kinds["proposal_count"] is MetricKind.COUNTER
+    assert kinds["fsynctime"] is MetricKind.SUMMARY
 
 
 def test_numbers_of_a_summary_are_whole_but_the_mean(server: Live) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from keepfast.apache.config import load_config
+from keepfast.apache.config_errors import ConfigError
+from keepfast.apache.config_security import QuorumAuthConfig, TlsConfig
 from keepfast.quorum import Address
 from keepfast.replica import QUORUM_SERVICE, DigestMd5, DigestMd5Client
-from keepfast.server.config import load_config
-from keepfast.server.config_errors import ConfigError
-from keepfast.server.config_security import QuorumAuthConfig, TlsConfig
 from keepfast.server.election_links import LinkOptions, LinkSecurity
 from keepfast.server.logs import EventLog
-from keepfast.server.peer_sasl import PeerSasl, load_peer_sasl
+from keepfast.server.peer_sasl import PeerSasl, digest_sasl, load_peer_sasl
 from keepfast.server.peer_stream import PeerListener, PeerStream, connect
 from keepfast.server.peer_tls import PeerTls, load_peer_tls
 from keepfast.server.serve import options_of
@@ -60,7 +61,8 @@ def sasl_of(
     password: str = "secret", *, is_proving: bool = True, is_required: bool = True
 ) -> PeerSasl:
     users = {"zk": "secret", "jörg": "päss"} if password == "secret" else {"zk": password}
-    return PeerSasl("zk", password, users, LOG, is_proving=is_proving, is_required=is_required)
+    sasl = digest_sasl("zk", password, users, LOG)
+    return replace(sasl, is_proving=is_proving, is_required=is_required)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -164,12 +166,13 @@ def test_tls__who_says_nothing_is_cut_off(
             trust_store_location=str(authority.pem),
             handshake_detection_timeout_ms=50,
         )
-        tls = PeerTls(config, LOG, is_dialling=True, takes_plain=True)
+        log = EventLog(dict, "keepfast.server")
+        tls = PeerTls(config, log, is_dialling=True, takes_plain=True)
 
         async def welcome(_: PeerStream) -> None:
             raise AssertionError("nobody came")
 
-        listener = PeerListener(welcome, LOG, tls=tls)
+        listener = PeerListener(welcome, log, tls=tls)
         (port,) = await listener.open([Address(HERE, 0)])
         reader, writer = await asyncio.open_connection(HERE, port)
         assert await reader.read() == b""
@@ -347,14 +350,14 @@ JAAS = (
 ON = QuorumAuthConfig(enable_sasl=True, learner_require_sasl=True, fips_mode=False)
 
 
-def test_settings__are_read_from_the_jaas_file(tmp_path: Path) -> None:
+def test_settings__are_read_from_the_jaas_file(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "jaas.conf"
     file.write_text(JAAS)
 
     sasl = load_peer_sasl(ON, str(file), LOG)
 
     assert sasl is not None
-    assert (sasl.user, sasl.password, sasl.users) == ("zk", "secret", {"zk": "secret"})
+    run(exchange(LinkSecurity(sasl=sasl), LinkSecurity(sasl=sasl_of())))
     assert (sasl.is_proving, sasl.is_required) == (True, False)
     assert "secret" not in repr(sasl)
     assert load_peer_sasl(QuorumAuthConfig(), "", LOG) is None
@@ -366,7 +369,10 @@ def test_settings__are_read_from_the_jaas_file(tmp_path: Path) -> None:
         ("", "no section QuorumServer"),
         (f'QuorumServer {{ {MODULE} required user_a="b"; }};', "no section QuorumLearner"),
         (JAAS.replace("username", "name"), "needs username and password"),
-        (JAAS.replace(MODULE, "com.sun.security.auth.module.Krb5LoginModule"), "Kerberos"),
+        (
+            JAAS.replace(MODULE, "com.sun.security.auth.module.Krb5LoginModule"),
+            "needs the server's principal",
+        ),
     ],
 )
 def test_settings_that_cannot_work__are_refused(tmp_path: Path, text: str, reason: str) -> None:
@@ -377,12 +383,14 @@ def test_settings_that_cannot_work__are_refused(tmp_path: Path, text: str, reaso
         load_peer_sasl(ON, str(file), LOG)
 
 
-def test_settings_without_what_they_need__are_refused(authority: Authority) -> None:
+def test_settings_without_what_they_need__are_refused(authority: Authority, tmp_path: Path) -> None:
+    file = tmp_path / "jaas.conf"
+    file.write_text(JAAS)
     with pytest.raises(ConfigError, match="needed"):
         load_peer_sasl(ON, "", LOG)
     strict = QuorumAuthConfig(enable_sasl=True, learner_require_sasl=True, fips_mode=True)
     with pytest.raises(ConfigError, match="DIGEST-MD5"):
-        load_peer_sasl(strict, "x", LOG)
+        load_peer_sasl(strict, str(file), LOG)
     alone = TlsConfig(key_store_location=str(authority.server_pem()))
     with pytest.raises(ConfigError, match="needed to check"):
         PeerTls(alone, LOG, is_dialling=True, takes_plain=False)

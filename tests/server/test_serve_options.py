@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keepfast.server import ServerOptions, load_config, options_of
+from keepfast.apache import load_config
+from keepfast.server import ServerOptions, options_of
 
 
 def options(folder: Path, *lines: str) -> ServerOptions:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+from keepfast.apache import load_config
 from keepfast.replica import ReplicaOptions, ThrottleOptions
-from keepfast.server import load_config, options_of
+from keepfast.server import options_of
 from keepfast.server.metrics import collect, flat_values
 from tests.server.live import TIMEOUT, live
 

@@ -18,12 +18,13 @@ import pytest
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_acl
 
-from keepfast.server import ServerOptions, check_files, load_config
+from keepfast.apache import load_config
+from keepfast.apache.config_errors import ConfigError
+from keepfast.apache.config_security import TlsConfig
+from keepfast.server import ServerOptions, check_files
 from keepfast.server.certificate_keeper import CertificateKeeper
-from keepfast.server.config_errors import ConfigError
-from keepfast.server.config_security import TlsConfig
+from keepfast.server.certificates import confirmed_name
 from keepfast.server.logs import EventLog
-from keepfast.server.tls_port import confirmed_name
 from tests.apache.words import wait_until
 from tests.server.authority import HOST, PASSWORD, Authority, Client
 from tests.server.secured import LOOPS, Running, running
@@ -135,6 +136,26 @@ class TestPorts:
             assert b"Mode: standalone" in ask(server.port, client.context())
             assert b"Mode: standalone" in ask(server.port, None)
 
+    def test_connection_that_is_closed_twice__can_still_be_aborted(
+        self, tmp_path: Path, authority: Authority, client: Client, loop_kind: str
+    ) -> None:
+        with (
+            running(tmp_path, settings(authority), loop_kind=loop_kind) as server,
+            connect(server.secure_port, client.context()) as stream,
+        ):
+            wait_until(lambda: bool(server.server.world.clients), "the client is there")
+
+            async def close_twice() -> int:
+                (protocol,) = server.server.world.clients.values()
+                protocol.close()
+                protocol.close()
+                waiting = protocol.unsent_bytes
+                protocol.abort()
+                return waiting
+
+            assert server.run(close_twice()) == 0
+            assert has_ended(stream)
+
     def test_stop__ends_connections_and_handshakes(
         self, tmp_path: Path, authority: Authority, client: Client, loop_kind: str
     ) -> None:
@@ -191,6 +212,29 @@ class TestWhoGetsIn:
                 assert zk.exists("/") is not None
         (line,) = refusals(caplog)
         assert "its certificate is not trusted" in line
+
+    def test_certificate_with_the_subject_of_its_authority__is_refused_and_the_cure_is_named(
+        self, tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for name in ("1", "2", "3"):
+            (tmp_path / name).mkdir()
+        client = authority.namesake(has_identifiers=False)
+        with running(tmp_path / "1", settings(authority)) as server:
+            assert is_refused(server, client.context())
+        (line,) = refusals(caplog)
+        assert "subjectKeyIdentifier and authorityKeyIdentifier" in line
+        assert "a subject of its own" in line
+        # Both cures; and what is in the trust store itself gets in, as on Apache.
+        cured = (authority.namesake(has_identifiers=True), authority.client(common_name="eve"))
+        with running(tmp_path / "2", settings(authority)) as server:
+            for other in cured:
+                assert not is_refused(server, other.context())
+        client = authority.namesake(has_identifiers=False)
+        trusted = tmp_path / "trusted.pem"
+        trusted.write_bytes(authority.pem.read_bytes() + client.certificate.read_bytes())
+        text = settings(authority).replace(str(authority.pem), str(trusted))
+        with running(tmp_path / "3", text) as server:
+            assert not is_refused(server, client.context())
 
     def test_client_without_a_certificate__is_refused(
         self, tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from keepfast.apache.four_letter_words import FOUR_LETTER_WORDS
+from keepfast.apache.java_text import java_double, java_hex, java_long
 from keepfast.client import Client, ClientOptions, OperationFailed
-from keepfast.server.java_text import java_double, java_hex, java_long
-from keepfast.server.words import WORDS
 from keepfast.wire import (
     ACL,
     OPEN_ACL,
@@ -47,7 +47,7 @@ def server(tmp_path: Path) -> Iterator[Live]:
 
 
 def test_every_word_of_apache_is_answered(server: Live) -> None:
-    for word in WORDS:
+    for word in sorted(FOUR_LETTER_WORDS):
         if word != "stmk":
             assert isinstance(server.ask(word), str)
 
@@ -62,7 +62,7 @@ def test_word_that_is_not_allowed__is_refused_with_apaches_sentence(tmp_path: Pa
 
 def test_not_serving__words_say_so_and_some_answer_anyway(server: Live) -> None:
     def stop_serving(is_serving: bool) -> None:
-        server.call(lambda s: setattr(s, "_is_up", is_serving))
+        server.call(lambda s: setattr(s, "is_up", is_serving))
 
     stop_serving(False)
     assert server.ask("ruok") == "imok"
@@ -74,6 +74,17 @@ def test_not_serving__words_say_so_and_some_answer_anyway(server: Live) -> None:
         assert server.ask(word) == f"{NOT_SERVING}\n"
     stop_serving(True)
     assert server.ask("isro") == "rw"
+
+
+def test_names_of_others__are_shown_with_escapes(server: Live) -> None:
+    name = "/a\u2028\u202e\u2066b"
+    with server.client() as client:
+        client.create(name, mode=CreateMode.EPHEMERAL)
+        client.get_data(name, True)
+        for word in ("dump", "wchc", "wchp"):
+            text = server.ask(word)
+            assert "/a\\u2028\\u202e\\u2066b" in text, text
+            assert name not in text
 
 
 def test_trace_mask_is_set_by_eight_bytes__in_one_piece_or_several(server: Live) -> None:

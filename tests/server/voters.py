@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
+from keepfast.harness import HeldPorts
 from keepfast.quorum import Candidacy, Elected, Election, ElectionOptions, Membership
-from keepfast.server import HeldPorts
 from keepfast.server.election_links import ElectionLinks, LinkOptions, LinkSecurity
 from keepfast.server.logs import EventLog
 from keepfast.wire import Notification, PeerState, ServerId, Zxid

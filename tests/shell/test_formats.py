@@ -8,7 +8,7 @@ import time
 import pytest
 
 from keepfast.client import ClientEvent, InvalidPath, OperationFailed
-from keepfast.shell.failures import ExitCode
+from keepfast.shell.failures import ShellExitCode
 from keepfast.shell.formats import (
     data_document,
     event_document,
@@ -19,7 +19,7 @@ from keepfast.shell.formats import (
     utc_time,
 )
 from keepfast.shell.messages import exit_code, failure_message
-from keepfast.shell.output import Output
+from keepfast.shell.shell_output import Output
 from keepfast.wire import ErrorCode, EventType, KeeperState, Stat
 
 
@@ -79,14 +79,14 @@ def test_events() -> None:
 def test_every_error__has_words_and_an_exit_code(code: ErrorCode) -> None:
     error = OperationFailed(code, "/a")
     assert failure_message(error)
-    assert exit_code(error) in (ExitCode.FAILED, ExitCode.UNREACHABLE)
+    assert exit_code(error) in (ShellExitCode.FAILED, ShellExitCode.UNREACHABLE)
 
 
 def test_errors__say_where_the_fault_lies() -> None:
-    assert exit_code(OperationFailed(ErrorCode.NO_NODE, "/a")) is ExitCode.FAILED
-    assert exit_code(OperationFailed(ErrorCode.CONNECTION_LOSS)) is ExitCode.UNREACHABLE
-    assert exit_code(OperationFailed(ErrorCode.SESSION_EXPIRED)) is ExitCode.UNREACHABLE
-    assert exit_code(InvalidPath("a", "why")) is ExitCode.USAGE
+    assert exit_code(OperationFailed(ErrorCode.NO_NODE, "/a")) is ShellExitCode.FAILED
+    assert exit_code(OperationFailed(ErrorCode.CONNECTION_LOSS)) is ShellExitCode.UNREACHABLE
+    assert exit_code(OperationFailed(ErrorCode.SESSION_EXPIRED)) is ShellExitCode.UNREACHABLE
+    assert exit_code(InvalidPath("a", "why")) is ShellExitCode.USAGE
 
 
 def test_output_on_a_terminal__cannot_move_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_output_on_a_terminal__cannot_move_the_cursor(monkeypatch: pytest.Monkey
     terminal, file = FakeTerminal(), io.StringIO()
     monkeypatch.setattr("sys.stdout", terminal)
     Output().say("a\x1b[2J\tb\nc\x9b")
-    assert terminal.getvalue() == "a\\u001b[2J\tb\nc\\u009b\n"
+    assert terminal.getvalue() == "a\\x1b[2J\tb\nc\\x9b\n"
     monkeypatch.setattr("sys.stdout", file)
     Output().say("a\x1b[2J")
     assert file.getvalue() == "a\x1b[2J\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.server import HeldPorts
+from keepfast.harness import HeldPorts
 from tests.apache import ApacheEnsemble, ApacheServer, wait_until
 from tests.apache.words import ask
 from tests.shell.terminal import Terminal

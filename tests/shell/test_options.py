@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from keepfast.shell.failures import UsageError
-from keepfast.shell.options import ShellOptions, Tls, parse_arguments
 from keepfast.shell.shell import ALL_COMMANDS
+from keepfast.shell.shell_options import ShellOptions, Tls, parse_arguments
 
 
 def parse(*arguments: str) -> ShellOptions:

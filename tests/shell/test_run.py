@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from keepfast.server import HeldPorts
+from keepfast.harness import HeldPorts
 from tests.apache import ApacheServer, free_ports
 from tests.client.fake_server import FakeServer
 from tests.shell.transcripts import capture, ours
@@ -172,7 +172,7 @@ def test_json__one_document_a_command(server: ApacheServer) -> None:
         "message": "Node does not exist: /none",
     }
     assert usage["error"]["message"] == "ls [-s] [-w] [-R] path"
-    assert unknown["error"]["message"].endswith("nosuch")
+    assert unknown["error"]["message"].startswith("Command not found: nosuch")
     assert whoami["identities"] == [{"scheme": "ip", "user": "127.0.0.1"}]
     (event,) = [one["event"] for one in answers if "event" in one]
     assert (event["type"], event["path"]) == ("NodeDataChanged", "/a")

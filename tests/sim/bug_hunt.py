@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from keepfast.sim import Outcome, run_seed
+from keepfast.sim import SeedOutcome, run_seed
 from tests.sim.bugs import BUGS, Bug, planted
+from tests.sim.product_bugs import PRODUCT_BUGS
 
 
-def first_catch(bug: Bug, seeds: range) -> Outcome | None:
+def first_catch(bug: Bug, seeds: range) -> SeedOutcome | None:
     """The first run in which the bug shows; None if it shows in none."""
     with planted(bug):
         for seed in seeds:
@@ -18,10 +19,10 @@ def first_catch(bug: Bug, seeds: range) -> Outcome | None:
     return None
 
 
-def main(name: str = "", limit: str = "200", first: str = "0") -> None:
+def main(name: str = "", limit: str = "1000", first: str = "0") -> None:
     """Print which seed catches which bug."""
     start = int(first)
-    for bug in BUGS:
+    for bug in (*BUGS, *PRODUCT_BUGS):
         if name not in bug.name:
             continue
         try:

@@ -81,6 +81,7 @@ def _replace_references(original: Any, changed: Any) -> list[tuple[Any, Any, Any
 
 def _changed(original: Any, changes: list[Change]) -> Any:
     function: Any = original.fget if isinstance(original, property) else original
+    function = getattr(function, "__func__", function)  # of a class method
     source = textwrap.dedent(inspect.getsource(function))
     for change in changes:
         if source.count(change.old) != 1:
@@ -117,7 +118,7 @@ BUGS = (
         "no directory fsync",
         (
             Change(
-                "keepfast.storage.memory_disk",
+                "keepfast.sim.memory_disk",
                 "MemoryDisk.fsync_directory",
                 'if "fsync_directory" not in self.ignored:',
                 "if False:",
@@ -148,11 +149,11 @@ BUGS = (
                 # As Apache does: what the log holds at a start is not all agreed on.
                 "keepfast.sim.process",
                 "Process.start",
-                "self.run(self.member.start)",
-                "self.run(self.member.start)\n"
-                "    tree = getattr(self.member, 'tree', None)\n"
+                "self.run(self.loop.start)",
+                "self.run(self.loop.start)\n"
+                "    tree = self.loop.core.tree\n"
                 "    if tree is not None:\n"
-                "        self.run(lambda: self.snapshots.begin(tree))",
+                "        self.run(lambda: self.loop.snapshots.begin(tree))",
             ),
         ),
     ),
@@ -294,10 +295,10 @@ BUGS = (
         "memory kept over a role change",
         (
             Change(
-                "keepfast.replica.member",
-                "Member.hold",
-                "self.tree = tree\n",
-                "self.tree = self.tree or tree\n",
+                "keepfast.replica.member_state",
+                "MemberState.hold",
+                "= tree, False\n",
+                "= self.tree or tree, False\n",
             ),
         ),
     ),
@@ -334,11 +335,12 @@ BUGS = (
         (
             Change(
                 "keepfast.replica.following",
-                "Following._apply",
-                "    member = self._member\n",
-                "    member = self._member\n"
-                "    if member.server_id == 2 and entry.header.zxid % 4 == 0:\n"
-                "        member.tree.digest ^= 1  # a bit of its memory has turned over\n",
+                "Following._applied",
+                "    state, guard = self._state, self._guard\n",
+                "    state, guard = self._state, self._guard\n"
+                "    zxid = 1 if entry is None else entry.header.zxid\n"
+                "    if state.server_id == 2 and zxid % 4 == 0:\n"
+                "        state.tree.digest ^= 1  # a bit of its memory has turned over\n",
             ),
             Change(
                 "keepfast.replica.digest_guard",
@@ -353,7 +355,7 @@ BUGS = (
         (
             Change(
                 "keepfast.tree.prepare",
-                "Preparer._close_session",
+                "Preparer._end_in_slices",
                 "paths = self._pending.ephemerals(session_id)",
                 "paths: list[str] = []",
             ),
@@ -363,15 +365,15 @@ BUGS = (
         "missing epoch guessed",
         (
             Change(
-                "keepfast.replica.member",
-                "Member.__init__",
+                "keepfast.replica.member_state",
+                "MemberState.__init__",
                 "self.accepted_epoch = started if facts.accepted_epoch is None "
                 "else facts.accepted_epoch",
                 "self.accepted_epoch = started",
             ),
             Change(
-                "keepfast.replica.member",
-                "Member.__init__",
+                "keepfast.replica.member_state",
+                "MemberState.__init__",
                 "self.current_epoch = started if facts.current_epoch is None "
                 "else facts.current_epoch",
                 "self.current_epoch = started",
@@ -404,7 +406,7 @@ BUGS = (
             Change(
                 "keepfast.replica.handshake",
                 "Handshake._connect",
-                "if request.last_zxid_seen > replica.last_zxid:",
+                "if request.last_zxid_seen > service.last_zxid:",
                 "if False:",
             ),
         ),
@@ -442,9 +444,9 @@ BUGS = (
         "commit by the leader alone",
         (
             Change(
-                "keepfast.quorum.leader",
-                "Leader._agreed_point",
-                "if self.quorums.is_quorum([id for id, acked in acks.items() if acked >= zxid]):",
+                "keepfast.quorum.acknowledged",
+                "agreed_point",
+                "if quorums.is_quorum([id for id, acked in acks.items() if acked >= zxid]):",
                 "if True:",
             ),
         ),
@@ -469,6 +471,75 @@ BUGS = (
                 "Learner._apply",
                 "point = min(self.committed, self.durable)",
                 "point = self.durable",
+            ),
+        ),
+    ),
+    Bug(
+        "answers matched by session and xid",
+        (
+            Change(
+                "keepfast.replica.forwarder",
+                "Forwarder.take",
+                "queue = self._forwarded.get(session_id)",
+                "open_ones = [\n"
+                "        one\n"
+                "        for one in self._forwarded.get(session_id, ())\n"
+                "        if one.connection.is_open and one.waiting.reply is None\n"
+                "    ]\n"
+                "    queue = deque(open_ones) or None",
+            ),
+            Change(
+                "keepfast.replica.forwarder",
+                "Forwarder.take",
+                "or zxid <= found.connection.moved_at",
+                "or False",
+            ),
+            Change(
+                "keepfast.replica.forwarder",
+                "Forwarder.take",
+                "    if not queue:\n        del self._forwarded[session_id]",
+                "    pass",
+            ),
+        ),
+    ),
+    Bug(
+        "unknown session told that it expired",
+        (
+            Change(
+                "keepfast.replica.handshake",
+                "Handshake._reconnect",
+                "elif self.proposer is not None:",
+                "elif session_id not in service.sessions:\n"
+                "        self.found(connection, is_valid=False)\n"
+                "    elif self.proposer is not None:",
+            ),
+        ),
+    ),
+    Bug(
+        "no pause after a failed term",
+        (
+            Change(
+                "keepfast.replica.back_off",
+                "BackOff.pause_ms",
+                "if self._failures <= _QUICK_FAILURES:",
+                "if True:",
+            ),
+        ),
+    ),
+    Bug(
+        "sessions ended without asking for touches",
+        (
+            Change(
+                "keepfast.replica.proposer",
+                "Proposer.tick",
+                "self.sessions.expired(now_ms, is_silent)",
+                "self.sessions.expired(now_ms)",
+            ),
+            Change(
+                "keepfast.replica.replica",
+                "Replica.tick",
+                "if is_late:",
+                "if False:",
             ),
         ),
     ),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from keepfast.sim.agenda import Agenda
+import pytest
+
+from keepfast.sim.agenda import SECOND, Agenda, LivelockError
 
 
 def test_appointments__are_kept_in_the_order_of_time_then_of_making() -> None:
@@ -38,3 +40,23 @@ def test_appointment_in_the_past__is_kept_now() -> None:
     agenda.at(10, lambda: times.append(agenda.now_us))
     agenda.run_until(60)
     assert times == [50]
+
+
+def test_going_round_in_circles__is_noticed() -> None:
+    agenda = Agenda(step_limit=100)
+
+    def again() -> None:
+        agenda.after(1, again)
+
+    again()
+    with pytest.raises(LivelockError, match="more than 100 steps in second 0"):
+        agenda.run_until(SECOND)
+
+
+def test_a_long_run__is_not_taken_for_one() -> None:
+    agenda = Agenda(step_limit=100)
+    for second in range(20):
+        for step in range(99):
+            agenda.at(second * SECOND + step, lambda: None)
+    agenda.run_until(20 * SECOND)
+    assert (agenda.steps, agenda.busiest) == (20 * 99, 99)

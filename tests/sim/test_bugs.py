@@ -10,8 +10,12 @@ import statistics
 
 import pytest
 
-from keepfast.sim import Outcome, run_seed
+from keepfast.sim import SeedOutcome, run_seed
+from tests.compiled import is_compiled
 from tests.sim.bugs import BUGS, Bug, planted
+from tests.sim.product_bugs import PRODUCT_BUGS
+
+ALL_BUGS = (*BUGS, *PRODUCT_BUGS)
 
 # Nothing but work for the processor: on a slow one it takes as long as it takes.
 pytestmark = pytest.mark.timeout(900)
@@ -21,30 +25,50 @@ CATCHES: dict[str, int] = {
     "ack before fsync": 0,
     "no directory fsync": 0,
     "snapshot renamed before fsync": 0,
-    "TRUNC keeps later snapshots": 5,
-    "TRUNC cuts behind the next record": 5,
+    "TRUNC keeps later snapshots": 2,
+    "TRUNC cuts behind the next record": 100,
     "SNAP keeps the old log": 1,
-    "DIFF over a hole": 7,
-    "first DIFF record unchecked": 7,
-    "purge by count": 8,
-    "epoch written before history": 0,
+    "DIFF over a hole": 8,
+    "first DIFF record unchecked": 9,
+    "purge by count": 26,
+    "epoch written before history": 4,
     "memory kept over a role change": 3,
     "wiped server votes": 9,
-    "damaged server votes": 8,
+    "damaged server votes": 9,
     "digest mismatch ignored": 0,
-    "session end without its paths": 2,
-    "missing epoch guessed": 20,
+    "session end without its paths": 8,
+    "missing epoch guessed": 4,
     "partial multi": 2,
-    "read served by a deposed leader": 5,
-    "commit counted from a non-voter": 1,
+    "read served by a deposed leader": 127,
+    "commit counted from a non-voter": 3,
     "commit by the leader alone": 0,
     "reconfig without joint quorum": 39,
     "applied before it is committed": 0,
+    "answers matched by session and xid": 172,
+    "unknown session told that it expired": 99,
+    "no pause after a failed term": 65,
+    "sessions ended without asking for touches": 328,
+    "repaired server votes": 0,
+    "leader with a hung disk stays": 91,
+    "local session forgotten while it is upgraded": 73,
+    "sync without a quorum": 18,
+    "expired without a quorum": 284,
+    "epoch kept when the history is replaced": 85,
+    "state not compared before it is served": 106,
+    "identity of a term that never was": 21,
+    "lost manifest, and nobody asks the witness": 225,
+    "read-only mode shows the whole log": 29,
+    "no start on a full disk": 3,
+    "failure of the idle fsync ignored": 88,
+    "TRUNC to a server of Apache's": 1,
+    "read that waits shows the write after it": 876,
+    "fenced server purges": 31,
+    "proposals overtake a stream that waits": 271,
 }
-_MOST_SEEDS = 300
+_MOST_SEEDS = 1000
 
 
-def caught(bug: Bug) -> Outcome | None:
+def caught(bug: Bug) -> SeedOutcome | None:
     """A run in which the bug shows."""
     first = CATCHES.get(bug.name, 0)
     seeds = [first, *(seed for seed in range(_MOST_SEEDS) if seed != first)]
@@ -56,8 +80,11 @@ def caught(bug: Bug) -> Outcome | None:
     return None
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", ALL_BUGS, ids=lambda bug: bug.name)
 def test_planted_bug__is_caught(bug: Bug) -> None:
+    compiled = sorted({one.module for one in bug.changes if is_compiled(one.module)})
+    if compiled:
+        pytest.skip(f"a bug is planted in a source, and {', '.join(compiled)} is compiled")
     outcome = caught(bug)
     assert outcome is not None, f"{bug.name!r} shows in none of {_MOST_SEEDS} seeds"
     print(f"{bug.name:<36} seed {outcome.seed}: {outcome.checker}: {outcome.what}")
@@ -66,6 +93,6 @@ def test_planted_bug__is_caught(bug: Bug) -> None:
 
 
 def test_bugs__are_caught_within_100_seeds_in_the_median() -> None:
-    assert len(BUGS) >= 20
-    assert set(CATCHES) == {bug.name for bug in BUGS}
+    assert len(ALL_BUGS) >= 40
+    assert set(CATCHES) == {bug.name for bug in ALL_BUGS}
     assert statistics.median(CATCHES.values()) < 100

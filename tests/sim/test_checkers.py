@@ -10,23 +10,36 @@ from keepfast.sim import SimOptions, Violation
 from keepfast.sim.checkers import Checkers
 from keepfast.sim.members import initial_membership
 from keepfast.sim.operations import Operation, SessionView, Watch
-from keepfast.storage import Epochs, Recovery, Standing
-from keepfast.tree import Caller, Preparer, Tree, WatchKind
+from keepfast.storage import (
+    Epochs,
+    Recovery,
+    Standing,
+)
+from keepfast.tree import Caller, PrepareOptions, Preparer, Tree, WatchKind
 from keepfast.wire import (
     OPEN_ACL,
     CreateMode,
     CreateRequest,
+    CreateResponse,
     CreateSessionTxn,
+    CreateTTLRequest,
+    DeleteRequest,
+    DeleteTxn,
     ErrorCode,
+    ErrorTxn,
     EventType,
     GetDataResponse,
+    KeeperError,
     LogEntry,
     MultiOp,
+    MultiResult,
     OpCode,
     ServerId,
     SessionId,
     SetDataRequest,
+    SetDataResponse,
     Stat,
+    TxnHeader,
     Zxid,
     codec_of,
     encode_entry,
@@ -34,7 +47,7 @@ from keepfast.wire import (
 )
 
 _ONE, _TWO, _THREE = ServerId(1), ServerId(2), ServerId(3)
-_SESSION = SessionId(0x51)
+SESSION = SessionId(0x51)
 
 
 class Service:
@@ -46,9 +59,9 @@ class Service:
         self.tree = Tree()
         self.entries: dict[Zxid, bytes] = {}
         self.bodies: dict[Zxid, LogEntry] = {}
-        self._preparer = Preparer(self.tree)
+        self._preparer = Preparer(self.tree, PrepareOptions(is_ttl_enabled=True))
         self.xid = 0
-        self.session = SessionView(1, _SESSION, 4000, b"")
+        self.session = SessionView(1, SESSION, 4000, b"")
         for server in (_ONE, _TWO, _THREE):
             self.checkers.installed(server, Zxid(0))
             self.checkers.vouched(server, Zxid(0))
@@ -60,11 +73,14 @@ class Service:
         """A txn, applied to the honest tree, that no server has logged yet."""
         self.zxid = Zxid(self.zxid + 1)
         self.xid += 1
-        entry = self._preparer.prepare(
-            Caller(_SESSION), self.xid, self.zxid, 1_700_000_000_000, op.value, request
-        )
-        self.tree.apply(entry.header, entry.body)
-        self._preparer.applied(self.zxid)
+        try:
+            entry = self._preparer.prepare(
+                Caller(SESSION), self.xid, self.zxid, 1_700_000_000_000, op.value, request
+            )
+        except KeeperError as error:
+            header = TxnHeader(SESSION, self.xid, self.zxid, 1_700_000_000_000, OpCode.ERROR.value)
+            entry = LogEntry(header, ErrorTxn(error.code))
+        self._preparer.apply(entry)
         self.entries[self.zxid] = encode_entry(entry)
         self.bodies[self.zxid] = entry
         return self.zxid
@@ -89,13 +105,22 @@ class Service:
         self.checkers.applied(_ONE, self.tree)
         return zxid
 
+    def log_everywhere(self, entry: LogEntry) -> None:
+        """A txn that no request asked for is logged by all servers and applied by the first."""
+        zxid = entry.header.zxid
+        self.tree.apply(entry.header, entry.body)
+        self.entries[zxid] = encode_entry(entry)
+        for server in (_ONE, _TWO, _THREE):
+            self.log(server, zxid)
+        self.checkers.applied(_ONE, self.tree)
+
     def set(self, value: bytes) -> Zxid:
         """A write to /a."""
         return self.write(OpCode.SET_DATA, SetDataRequest("/a", value, -1))
 
     def operation(self, op: OpCode, zxid: int, reply: object = None, error: int = 0) -> Operation:
         """An operation of the client, as if it had been answered."""
-        operation = Operation(1, _SESSION, self.xid, op, "/a", None, 0, 0)
+        operation = Operation(1, SESSION, self.xid, op, "/a", None, 0, 0)
         operation.completed_us, operation.zxid = 1, zxid
         operation.reply, operation.error = reply, error
         return operation
@@ -232,6 +257,141 @@ def wrong_answer(service: Service) -> None:
     service.checkers.answered(service.session, operation)
 
 
+def _answered(service: Service, zxid: Zxid, request: object, reply: object) -> None:
+    """A write to /a is answered under a zxid."""
+    operation = service.operation(OpCode.SET_DATA, zxid, reply)
+    operation.request = request
+    service.checkers.answered(service.session, operation)
+
+
+def _set_reply(service: Service, zxid: Zxid) -> SetDataResponse:
+    stat = service.ledger.state_at("/a", zxid).stat
+    return SetDataResponse(codec_of(Stat).decode(stat or b""))
+
+
+def answer_to_another_request(service: Service) -> None:
+    """The same session and xid, and another value: as kazoo numbers its requests."""
+    zxid = service.set(b"2")
+    _answered(service, zxid, SetDataRequest("/a", b"3", -1), _set_reply(service, zxid))
+
+
+def answer_told_twice(service: Service) -> None:
+    zxid = service.set(b"2")
+    request = SetDataRequest("/a", b"2", -1)
+    for _ in range(2):
+        _answered(service, zxid, request, _set_reply(service, zxid))
+
+
+def answer_with_another_stat(service: Service) -> None:
+    earlier = service.zxid
+    zxid = service.set(b"2")
+    _answered(service, zxid, SetDataRequest("/a", b"2", -1), _set_reply(service, earlier))
+
+
+def refusal_without_a_reason(service: Service) -> None:
+    refused = SetDataRequest("/a", b"2", 7)
+    zxid = service.write(OpCode.SET_DATA, refused)
+    operation = service.operation(OpCode.SET_DATA, zxid, error=ErrorCode.BAD_VERSION.value)
+    operation.request = SetDataRequest("/a", b"2", -1)
+    service.checkers.answered(service.session, operation)
+
+
+def create_with_another_path(service: Service) -> None:
+    mode = CreateMode.PERSISTENT_SEQUENTIAL
+    request = CreateRequest("/s", b"", OPEN_ACL, mode)
+    zxid = service.write(OpCode.CREATE, request)
+    operation = service.operation(OpCode.CREATE, zxid, CreateResponse("/s0000000009"))
+    operation.request = request
+    service.checkers.answered(service.session, operation)
+
+
+def half_of_another_multi(service: Service) -> None:
+    parts = (MultiOp(OpCode.SET_DATA, SetDataRequest("/a", b"2", -1)),)
+    zxid = service.write(OpCode.MULTI, parts)
+    result = MultiResult(OpCode.SET_DATA, _set_reply(service, zxid))
+    operation = service.operation(OpCode.MULTI, zxid, (result,))
+    operation.request = (MultiOp(OpCode.SET_DATA, SetDataRequest("/a", b"3", -1)),)
+    service.checkers.answered(service.session, operation)
+
+
+def state_that_nobody_agreed_on(service: Service) -> None:
+    """As from a server without a leader that shows what is only in its own log."""
+    service.log(_ONE, service.propose(OpCode.SET_DATA, SetDataRequest("/a", b"2", -1)))
+    stat = codec_of(Stat).decode(service.ledger.state_at("/a", service.zxid).stat or b"")
+    operation = service.operation(OpCode.GET_DATA, service.zxid, GetDataResponse(b"2", stat))
+    service.checkers.answered(service.session, operation)
+
+
+def expired_and_alive(service: Service) -> None:
+    service.checkers.expired(service.session)
+
+
+def expired_before_it_begins(service: Service) -> None:
+    """A local session is upgraded after its client was told that it is gone."""
+    other = SessionView(1, SessionId(0x52), 4000, b"")
+    service.checkers.expired(other)
+    service.zxid = Zxid(service.zxid + 1)
+    header = TxnHeader(SessionId(0x52), 0, service.zxid, 1, OpCode.CREATE_SESSION.value)
+    service.log_everywhere(LogEntry(header, CreateSessionTxn(4000)))
+
+
+def cleaned_too_early(service: Service) -> None:
+    mode = CreateMode.PERSISTENT_WITH_TTL
+    service.write(OpCode.CREATE_TTL, CreateTTLRequest("/t", b"", OPEN_ACL, mode, 60_000))
+    service.zxid = Zxid(service.zxid + 1)
+    header = TxnHeader(SESSION, 0, service.zxid, 1_700_000_000_000, OpCode.DELETE_CONTAINER.value)
+    service.log_everywhere(LogEntry(header, DeleteTxn("/t")))
+
+
+def cleaned_a_plain_znode(service: Service) -> None:
+    service.zxid = Zxid(service.zxid + 1)
+    header = TxnHeader(SESSION, 0, service.zxid, 1_700_000_000_000, OpCode.DELETE_CONTAINER.value)
+    service.log_everywhere(LogEntry(header, DeleteTxn("/a")))
+
+
+_QUOTA_LIMITS = "/zookeeper/quota/a/zookeeper_limits"
+
+
+def make_all(service: Service, *paths: str) -> None:
+    limits = b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=2"
+    for path in paths:
+        data = limits if path == _QUOTA_LIMITS else b""
+        service.write(OpCode.CREATE, CreateRequest(path, data, OPEN_ACL, CreateMode.PERSISTENT))
+
+
+def limit_to_two(service: Service) -> None:
+    """With /a itself and one below it, and no more."""
+    service.checkers.quota.is_enforced = True
+    stats = "/zookeeper/quota/a/zookeeper_stats"
+    make_all(service, "/zookeeper/quota/a", _QUOTA_LIMITS, stats, "/a/1")
+
+
+def beyond_the_quota(service: Service) -> None:
+    limit_to_two(service)
+    make_all(service, "/a/2")
+
+
+def limit_again(service: Service) -> None:
+    """Delete the limits and one znode, make two, and the limits again: one more is allowed then."""
+    limit_to_two(service)
+    service.write(OpCode.DELETE, DeleteRequest("/a/1", -1))
+    service.write(OpCode.DELETE, DeleteRequest(_QUOTA_LIMITS, -1))
+    make_all(service, "/a/2", "/a/3", _QUOTA_LIMITS, "/a/4")
+
+
+def beyond_what_is_not_counted(service: Service) -> None:
+    limit_again(service)
+    make_all(service, "/a/5")
+
+
+def beyond_new_statistics(service: Service) -> None:
+    limit_again(service)
+    stats = "/zookeeper/quota/a/zookeeper_stats"
+    service.write(OpCode.DELETE, DeleteRequest(stats, -1))
+    service.write(OpCode.DELETE, DeleteRequest("/a/4", -1))
+    make_all(service, stats, "/a/4")
+
+
 def stale_read(service: Service) -> None:
     stat = codec_of(Stat).decode(service.ledger.state_at("/a", service.zxid).stat or b"")
     zxid = service.set(b"2")
@@ -278,7 +438,7 @@ def orphan(service: Service) -> None:
     """An ephemeral znode whose session is ended without it."""
     create = CreateRequest("/e", b"", OPEN_ACL, CreateMode.EPHEMERAL)
     service.write(OpCode.CREATE, create)
-    del service.ledger.tree.sessions[_SESSION]
+    del service.ledger.tree.sessions[SESSION]
     service.set(b"2")
 
 
@@ -291,6 +451,17 @@ def session_ended_too_early(service: Service) -> None:
     service.write(OpCode.CLOSE_SESSION, None)
 
 
+def session_ended_by_a_leader_that_slept(service: Service) -> None:
+    service.checkers.expiry.guarded.add(SESSION)
+    service.xid = -1
+    service.write(OpCode.CLOSE_SESSION, None)
+
+
+def repaired_short_and_voting(service: Service) -> None:
+    service.checkers.damaged(_TWO)
+    service.checkers.repaired(_TWO, service.recovery(Zxid(service.zxid - 1)))
+
+
 def partial_multi(service: Service) -> None:
     good = MultiOp(OpCode.SET_DATA, SetDataRequest("/a", b"2", -1))
     bad = MultiOp(OpCode.SET_DATA, SetDataRequest("/none", b"2", -1))
@@ -300,7 +471,12 @@ def partial_multi(service: Service) -> None:
 
 
 def last_path_purged(service: Service) -> None:
-    service.checkers.purged(_ONE, service.recovery(service.zxid, Standing.DAMAGED))
+    found = service.recovery(service.zxid, Standing.DAMAGED)
+    service.checkers.purged(_ONE, Standing.WHOLE, found)
+
+
+def purged_while_fenced(service: Service) -> None:
+    service.checkers.purged(_ONE, Standing.DAMAGED, service.recovery(service.zxid))
 
 
 @pytest.mark.parametrize(
@@ -324,6 +500,20 @@ def last_path_purged(service: Service) -> None:
         ("linearizable writes", write_of_somebody_else),
         ("linearizable writes", write_out_of_real_time),
         ("linearizable writes", wrong_answer),
+        ("answers", answer_to_another_request),
+        ("answers", answer_told_twice),
+        ("answers", answer_with_another_stat),
+        ("answers", refusal_without_a_reason),
+        ("answers", create_with_another_path),
+        ("answers", half_of_another_multi),
+        ("expired", expired_and_alive),
+        ("expired", expired_before_it_begins),
+        ("cleaning", cleaned_too_early),
+        ("cleaning", cleaned_a_plain_znode),
+        ("quota", beyond_the_quota),
+        ("quota", beyond_what_is_not_counted),
+        ("quota", beyond_new_statistics),
+        ("reads", state_that_nobody_agreed_on),
         ("reads", stale_read),
         ("reads", read_of_nothing),
         ("sync", sync_that_lags),
@@ -333,8 +523,11 @@ def last_path_purged(service: Service) -> None:
         ("watches", missed_event),
         ("ephemerals", orphan),
         ("sessions", session_ended_too_early),
+        ("sessions", session_ended_by_a_leader_that_slept),
+        ("tools", repaired_short_and_voting),
         ("multi", partial_multi),
         ("purge", last_path_purged),
+        ("purge", purged_while_fenced),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
@@ -355,3 +548,7 @@ def test_honest_service__is_not_complained_about() -> None:
     for server in (_TWO, _THREE):
         service.checkers.applied(server, service.tree)
         service.checkers.opened(server, service.recovery(service.zxid))
+
+
+def test_limits_made_again_while_the_statistics_stay__do_not_count_what_came_in_between() -> None:
+    limit_again(Service())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from keepfast.sim.agenda import Agenda
-from keepfast.sim.network import Network, NetworkOptions, Stream
+from keepfast.sim.network import NetworkOptions, SimulatedNetwork, Stream
 
 
 class End:
@@ -28,7 +28,7 @@ class Pair:
     def __init__(self, options: NetworkOptions | None = None, seed: int = 0) -> None:
         self.agenda = Agenda()
         options = options or NetworkOptions(100, 5000, split_chance=0.5)
-        self.network = Network(self.agenda, random.Random(seed), options)
+        self.network = SimulatedNetwork(self.agenda, random.Random(seed), options)
         self.dialler, self.dialled = End(), End()
         self.stream: Stream | None = None
         self.answers = 0

@@ -20,17 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from keepfast.storage import (
-    DataDirectory,
-    Epochs,
-    MemoryDisk,
-    Recovery,
-    Standing,
-    recover,
-)
-from keepfast.storage.disk_faults import DiskCall
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_faults import DiskCall
+from keepfast.sim.memory_volume import normalised
+from keepfast.storage import DataDirectory, Epochs, Recovery, Standing, recover
 from keepfast.storage.epochs import read_epochs
-from keepfast.storage.memory_volume import normalised
 from keepfast.wire import KeepfastError
 from tests.storage.scenarios import Scenario
 from tests.storage.workload import NOTHING, REFUSED, Expectation, Point, Server, point_of
@@ -118,7 +112,7 @@ def look_at_log(server: Server) -> None:
     store = server.store
     segments = store.manifest.segments
     start = segments[0].follows if segments else store.durable
-    records = store.records_behind(start)
+    records = store.history.records_behind(start)
     demand(records is not None, "the log does not lead to its own head")
     last = start
     for record in records or ():

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from keepfast.storage import DataDirectory, MemoryDisk, Recovery, Severity, Standing, recover
-from keepfast.storage.disk_damage import (
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import (
     flip_bit,
     path_exists,
     remove_file,
@@ -23,6 +23,7 @@ from keepfast.storage.disk_damage import (
     truncate_file,
     zero_sector,
 )
+from keepfast.storage import DataDirectory, Recovery, Severity, Standing, recover
 from keepfast.storage.layout import WITNESS_NAME
 from keepfast.tree import CONFIG
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import cramjam
 
-from keepfast.storage import Compression, DataDirectory, Disk, MemoryDisk, RealDisk
-from keepfast.storage.disk_damage import set_mtime
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import set_mtime
+from keepfast.storage import Compression, DataDirectory, Disk, RealDisk
 from keepfast.tree import Tree, TreeBuilder
 from keepfast.wire import (
     READ_ACL,
@@ -33,6 +34,7 @@ from keepfast.wire import (
     epoch_of,
     make_zxid,
 )
+from tests.tree.znode_records import add_node
 
 SESSION = SessionId(0x51)
 LOG_HEADER = b"ZKLG" + struct.pack(">iq", 2, 0)
@@ -76,12 +78,12 @@ class Line:
         """The state behind every txn up to `last`."""
         builder = TreeBuilder()
         builder.add_acl(1, READ_ACL)
-        builder.add_node("/", b"", -1, _ZERO_STAT)
+        add_node(builder, "/", b"", -1, _ZERO_STAT)
         for path in ("/zookeeper", "/zookeeper/quota"):
-            builder.add_node(path, b"", -1, _ZERO_STAT)
-        builder.add_node("/zookeeper/config", b"", 1, _CONFIG_STAT)
+            add_node(builder, path, b"", -1, _ZERO_STAT)
+        add_node(builder, "/zookeeper/config", b"", 1, _CONFIG_STAT)
         for txn in self.znodes:
-            builder.add_node(f"/{short(txn)}", b"", -1, _ZERO_STAT)
+            add_node(builder, f"/{short(txn)}", b"", -1, _ZERO_STAT)
         tree = builder.finish(Zxid(0))
         for txn in self.txns:
             if txn <= last:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from keepfast.storage import Compression, Standing, Store
-from keepfast.storage.layout import LOCK_NAME
+from keepfast.storage.locks import unlock_directory
 from tests.storage.directories import Line, Place, line, packed, snapshot_bytes, zxid
 from tests.storage.workload import OPTIONS, Server
 
@@ -156,7 +156,7 @@ def _fx14_open(place: Place) -> None:
     server.start()
     server.write(20, 20)
     place.disk.remove(place.directory.in_logs(server.store.manifest.segments[-1].name))
-    place.disk.unlock(place.directory.in_snapshots(LOCK_NAME))  # it ends with the process
+    unlock_directory(place.disk, place.directory)  # it ends with the process
 
 
 def _fx15(place: Place) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from keepfast.storage import MemoryDisk
-from keepfast.storage.disk_faults import PowerLoss
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_faults import PowerLoss
 from keepfast.wire import Zxid
 from tests.storage.crash import Campaign
 from tests.storage.scenarios import Scenario, nothing
@@ -112,7 +112,7 @@ class RandomLife:
     def _truncate(self) -> None:
         server = self._server
         oldest = min(snapshot.zxid for snapshot in server.store.manifest.snapshots)
-        records = server.store.records_behind(oldest)
+        records = server.store.history.records_behind(oldest)
         if records is None:
             return
         zxids = [oldest, *(record.zxid for record in records)]

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from keepfast.storage import Compression, DataDirectory, MemoryDisk, frame
-from keepfast.storage.disk_damage import flip_bit
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import flip_bit
+from keepfast.storage import Compression, DataDirectory, frame
 from keepfast.storage.log_file import LOG_HEADER
 from keepfast.wire import Zxid
 from tests.cases import CASES_DIR
@@ -25,7 +26,7 @@ def nothing(_: Server) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """See the module."""
+    """One piece of a store's life: what came before, and what is done while power may be lost."""
 
     name: str
     act: Act
@@ -320,7 +321,7 @@ def after_apache(server: Server) -> None:
     other = Server(server.memory_disk.clone(), server.directory)
     other.open()
     other.write(30, 400)
-    records = other.store.records_behind(server.ledger.acknowledged.zxid)
+    records = other.store.history.records_behind(server.ledger.acknowledged.zxid)
     assert records is not None
     frames = [frame(record.entry) for record in records]
     data = LOG_HEADER + b"".join(frames) + bytes(512)

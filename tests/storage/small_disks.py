@@ -1,6 +1,6 @@
 """Small memory disks, and what a crash may leave of them."""
 
-from keepfast.storage.memory_disk import MemoryDisk
+from keepfast.sim.memory_disk import MemoryDisk
 
 OLD = b"o" * 512
 NEW = b"n" * 512

@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from keepfast.quorum import RecordStream, TreeStream
-from keepfast.storage import (
-    MemoryDisk,
-    fitting_snapshot,
-    is_recent,
-    record_packets,
-    tree_packets,
-)
+from keepfast.sim import MemoryDisk
+from keepfast.storage import fitting_snapshot, is_recent, record_packets, tree_packets
 from keepfast.wire import PacketParser, PacketType
 from tests.storage.directories import short, zxid
 from tests.storage.test_history import store_with_three_segments

@@ -13,6 +13,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from keepfast.sim.disk_faults import DiskCall
+from keepfast.sim.memory_disk import MemoryDisk, MemoryWriteFile
 from keepfast.storage import (
     DataDirectory,
     Disk,
@@ -25,8 +27,6 @@ from keepfast.storage import (
     settle,
     store,
 )
-from keepfast.storage.disk_faults import DiskCall
-from keepfast.storage.memory_disk import MemoryDisk, MemoryWriteFile
 from keepfast.storage.segment_writer import SegmentWriter
 from keepfast.storage.snapshot_writer import SnapshotWriter
 from keepfast.wire import Zxid
@@ -303,7 +303,7 @@ def test_the_checker_notices__a_start_that_vouches_for_what_is_in_memory_only(
     def trust(*_: object) -> None:
         """It could be read, so it must be there."""
 
-    monkeypatch.setattr(store, "confirm_tail", trust)
+    monkeypatch.setattr(settle, "confirm_tail", trust)
     assert "killed" in str(expect_noticed("append groups", kill=EVERY))
 
 
@@ -328,7 +328,7 @@ def test_the_checker_notices__an_apache_snapshot_that_is_taken_over_without_an_f
         """It could be read, so it must be there."""
 
     start_and_lose_power()
-    monkeypatch.setattr(store, "confirm_files", trust)
+    monkeypatch.setattr(settle, "confirm_files", trust)
     # The start itself syncs the directory; the bytes of the snapshot are what is lost.
     with pytest.raises(InconsistentError, match="refused"):
         start_and_lose_power()

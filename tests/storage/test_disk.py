@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from keepfast.sim.disk_faults import DiskCall, PowerLoss
+from keepfast.sim.memory_disk import MemoryDisk
 from keepfast.storage.disk import (
     Disk,
     RealDisk,
@@ -19,8 +21,6 @@ from keepfast.storage.disk import (
     replace_file,
     temporary_of,
 )
-from keepfast.storage.disk_faults import DiskCall, PowerLoss
-from keepfast.storage.memory_disk import MemoryDisk
 
 
 class Place(NamedTuple):

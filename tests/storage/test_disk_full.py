@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from keepfast.storage import Epochs, MemoryDisk, Standing, Store, list_directory, recover
-from keepfast.storage.disk_faults import CHANGING_CALLS, DiskCall
-from keepfast.storage.layout import LOCK_NAME
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_faults import CHANGING_CALLS, DiskCall
+from keepfast.storage import Epochs, Standing, Store, list_directory, recover
+from keepfast.storage.locks import is_locked, unlock_directory
 from keepfast.wire import DiskFailed, DiskFull, InvariantViolation, StorageError, Zxid
 from tests.storage.crash import ORDINARY, SYNC_CALLS, Campaign, found_by, look_at_log
 from tests.storage.scenarios import SCENARIOS, Scenario, nothing
@@ -46,7 +47,7 @@ def close(server: Server) -> None:
     try:
         server.store.close()
     except DiskFull:
-        assert not server.disk.is_locked(server.directory.in_snapshots(LOCK_NAME))
+        assert not is_locked(server.disk, server.directory)
     with pytest.raises(StorageError, match="closed"):
         server.store.sync()
 
@@ -117,6 +118,12 @@ class Patient:
                     server.ledger.not_replaced()
                     assert server.store.has_space()
                 again(step, server)
+            if step is Server.open and server.store.is_full:
+                # It reads, and takes the directory over when there is space.
+                self.refusals += 1
+                look_while_full(server, self.campaign)
+                self.relieve()
+                assert server.store.has_space()
             if hasattr(server, "store"):
                 names = [segment.name for segment in server.store.manifest.segments]
                 assert len(names) == len(set(names))
@@ -126,7 +133,7 @@ class Patient:
 def again(step: Step, server: Server) -> None:
     if step is Server.start:
         # Either the directory could not be opened, or it is open and empty.
-        server.disk.unlock(server.directory.in_snapshots(LOCK_NAME))
+        unlock_directory(server.disk, server.directory)
     step(server)
 
 

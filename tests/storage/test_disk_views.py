@@ -6,7 +6,8 @@ import errno
 
 import pytest
 
-from keepfast.storage import DataDirectory, Manifest, MemoryDisk, Retired, load_manifest
+from keepfast.sim import MemoryDisk
+from keepfast.storage import DataDirectory, Manifest, Retired, load_manifest
 from keepfast.storage.disk_views import PlannedDisk, ReadOnlyDisk
 
 PLACE = DataDirectory("/d", "/d")

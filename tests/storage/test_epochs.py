@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.storage import DataDirectory, Epochs, Manifest, MemoryDisk, Problem, Severity
+from keepfast.sim import MemoryDisk
+from keepfast.storage import DataDirectory, Epochs, Manifest, Problem, Severity
 from keepfast.storage.epochs import check_epochs, read_epochs, write_epoch_files
 from keepfast.wire import Zxid, make_zxid
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from keepfast.storage import History, LogRecord, MemoryDisk, Store
-from keepfast.storage.disk_damage import flip_bit, remove_file, truncate_file
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import flip_bit, remove_file, truncate_file
+from keepfast.storage import History, LogRecord, Store
 from keepfast.wire import CorruptLog, Zxid
 from tests.storage.directories import short, zxid
 from tests.storage.workload import ONE_PLACE, OPTIONS, Server
@@ -73,7 +74,7 @@ def test_records_behind__same_bytes_as_were_appended() -> None:
     server = Server(disk)
     server.start()
     server.write(20, 300, 0)
-    records = server.store.records_behind(Zxid(0))
+    records = server.store.history.records_behind(Zxid(0))
     assert records is not None
     assert {record.zxid: record.entry for record in records} == server.ledger.entries
 
@@ -94,7 +95,7 @@ def test_segment_rots_while_the_server_runs__nothing_is_served_over_the_hole(off
     segment = store.manifest.segments[0]
     flip_bit(disk, ONE_PLACE.in_logs(segment.name), offset)
     first = ["1.1", "1.2", "1.3", "1.4"]
-    got = until_error(store.records_behind(zxid("0.0")))
+    got = until_error(store.history.records_behind(zxid("0.0")))
     assert got == first[: len(got)]
     assert len(got) < 4
 
@@ -102,16 +103,16 @@ def test_segment_rots_while_the_server_runs__nothing_is_served_over_the_hole(off
 def test_segment_is_gone__nothing_is_served_over_the_hole() -> None:
     store, disk = store_with_three_segments()
     remove_file(disk, ONE_PLACE.in_logs(store.manifest.segments[1].name))
-    assert until_error(store.records_behind(zxid("1.3"))) == ["1.4"]
+    assert until_error(store.history.records_behind(zxid("1.3"))) == ["1.4"]
     truncated = ONE_PLACE.in_logs(store.manifest.segments[0].name)
     truncate_file(disk, truncated, 16)
-    assert until_error(store.records_behind(zxid("1.3"))) == []
+    assert until_error(store.history.records_behind(zxid("1.3"))) == []
 
 
 def test_history_that_ends_early__is_not_the_end() -> None:
     store, disk = store_with_three_segments()
     flip_bit(disk, ONE_PLACE.in_logs(store.manifest.segments[-1].name), 300)
-    records = store.records_behind(zxid("1.6"))
+    records = store.history.records_behind(zxid("1.6"))
     assert records is not None
     with pytest.raises(CorruptLog, match="cannot be read"):
         list(records)

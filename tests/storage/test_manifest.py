@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepfast.sim import MemoryDisk
 from keepfast.storage import (
     DataDirectory,
     Join,
     Manifest,
-    MemoryDisk,
     Retired,
     Seal,
     SegmentEntry,

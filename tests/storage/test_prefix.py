@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.storage import MemoryDisk, RealDisk, Standing, data_directory, recover
-from keepfast.storage.disk_damage import flip_bit, swap_files
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import flip_bit, swap_files
+from keepfast.storage import RealDisk, Standing, data_directory, recover
 from keepfast.storage.prefix import Prefix, prefix_of
 from keepfast.wire import StorageError, Zxid
 from tests.cases import case_names, load_case

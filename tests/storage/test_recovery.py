@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.storage import Epochs, MemoryDisk, Recovery, Severity, Standing, Store, recover
-from keepfast.storage.disk_damage import remove_file, restore_file
-from keepfast.storage.layout import LOCK_NAME
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import remove_file, restore_file
+from keepfast.storage import (
+    Epochs,
+    Recovery,
+    Severity,
+    Standing,
+    Store,
+    read_testimony,
+    recover,
+)
+from keepfast.storage.locks import unlock_directory
 from keepfast.tree import make_node
 from keepfast.wire import (
     READ_ACL,
@@ -65,6 +74,32 @@ def test_snapshot_that_shows_records_that_are_gone__refused() -> None:
     place.snapshot("1.3", history.tree_at(zxid("1.5")), ahead=zxid("1.5"))
     place.log("1.1-1.4", history)
     assert verdict(place)[:2] == (Standing.DAMAGED, None)
+
+
+@pytest.mark.parametrize("records", ["1.1-1.3", "1.1-1.5"])
+def test_snapshot_whose_digest_is_one_record_late__is_whole(records: str) -> None:
+    """Apache notes the digest of a txn after it moved the zxid: a snapshot may begin in between."""
+    place = Place()
+    history = line("1.1-1.5")
+    place.snapshot("1.3", history.tree_at(zxid("1.3")), sections=2, ahead=zxid("1.2"))
+    place.log(records, history)
+    assert verdict(place, full=True) == (Standing.WHOLE, records[-3:], set())
+
+
+def test_snapshot_without_the_record_of_its_name__refused() -> None:
+    place = Place()
+    history = line("1.1-1.5")
+    place.snapshot("1.3", history.tree_at(zxid("1.2")), sections=2)
+    place.log("1.4,1.5", history)
+    assert verdict(place)[:2] == (Standing.DAMAGED, None)
+
+
+def test_snapshot_two_records_behind_its_name__is_another_files() -> None:
+    place = Place()
+    history = line("1.1-1.5")
+    place.snapshot("1.4", history.tree_at(zxid("1.2")), sections=2)
+    place.log("1.1-1.5", history)
+    assert "snapshot-damaged" in verdict(place, full=True)[2]
 
 
 def test_damage_below_the_base__reported_and_harmless() -> None:
@@ -212,6 +247,60 @@ def test_manifest_gone_from_a_directory_of_ours__unproven_and_said() -> None:
     assert found.problems[0].severity is Severity.DAMAGE
 
 
+def test_manifest_and_end_of_the_log_gone__the_witness_says_that_records_are_lost() -> None:
+    server, disk = closed_server()
+    for name in (ONE_PLACE.manifest, ONE_PLACE.in_logs(server.store.manifest.segments[-1].name)):
+        remove_file(disk, name)
+    found = recover(disk, ONE_PLACE)
+    assert summary(found) == (Standing.DAMAGED, None, {"manifest-missing", "records-gone"})
+    assert "0x200000002" in found.problems[-1].reason
+    # A server that starts all the same keeps the verdict: nothing here is taken over.
+    store, _ = Store.open(disk, ONE_PLACE)
+    store.close()
+    assert recover(disk, ONE_PLACE).standing is Standing.DAMAGED
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_tail_that_the_witness_did_not_know_of__it_does_behind_a_start(is_full: bool) -> None:
+    """Its word is not durable with each group; what a start has read further, it vouches for."""
+    disk = MemoryDisk()
+    server = Server(disk)
+    server.start()
+    server.write(20, 20)
+    old = disk.contents(ONE_PLACE.witness)
+    server.write(20)
+    disk = disk.clone()  # killed
+    disk.put(ONE_PLACE.witness, old)
+    if is_full:
+        disk.capacity = disk.used_bytes()
+    store, found = Store.open(disk, ONE_PLACE, OPTIONS)
+    assert found.standing is Standing.WHOLE
+    told = read_testimony(disk, ONE_PLACE)
+    assert told is not None
+    assert told.zxid == found.head == server.store.head
+    store.close()
+
+
+def test_witness_lost__the_next_start_has_one_that_says_as_much() -> None:
+    _, disk = closed_server()
+    said = read_testimony(disk, ONE_PLACE)
+    remove_file(disk, ONE_PLACE.witness)
+    store, found = Store.open(disk, ONE_PLACE, OPTIONS)
+    assert found.standing is Standing.WHOLE
+    assert said is not None
+    assert read_testimony(disk, ONE_PLACE) == said
+    store.close()
+
+
+def test_manifest_gone_and_restarted__still_unproven_and_not_older_than_the_witness() -> None:
+    _, disk = closed_server()
+    remove_file(disk, ONE_PLACE.manifest)
+    for _ in range(2):
+        store, found = Store.open(disk, ONE_PLACE)
+        assert found.standing is Standing.UNPROVEN
+        store.close()
+
+
 def test_nothing_left_but_the_witness__lost_and_not_new() -> None:
     disk = MemoryDisk()
     disk.make_directory(ONE_PLACE.snapshots)
@@ -258,6 +347,22 @@ def test_records_gone_beside_a_foreign_file__unproven() -> None:
     disk.put(ONE_PLACE.in_snapshots("snapshot.0.gz"), b"not ours")
     standing, head, codes = found_on(disk)
     assert (standing, head) == (Standing.UNPROVEN, "1.3")
+    assert codes >= {"changed-by-another-program", "records-gone"}
+
+
+def test_records_gone_beside_a_foreign_file_of_a_server_alone__damaged() -> None:
+    """Nobody truncates the log of a server without peers."""
+    disk = MemoryDisk()
+    server = Server(disk)
+    server.start()
+    server.write(20, 20)
+    server.store.roll()
+    server.write(20)
+    server.close()
+    remove_file(disk, ONE_PLACE.in_logs(server.store.manifest.segments[-1].name))
+    disk.put(ONE_PLACE.in_snapshots("snapshot.0.gz"), b"not ours")
+    standing, _, codes = found_on(disk)
+    assert standing is Standing.DAMAGED
     assert codes >= {"changed-by-another-program", "records-gone"}
 
 
@@ -333,7 +438,7 @@ def test_unproven__still_so_after_restarts_and_new_records() -> None:
 
 def test_unproven_and_killed__still_so() -> None:
     _, place = unproven_store()
-    place.disk.unlock(place.directory.in_snapshots(LOCK_NAME))
+    unlock_directory(place.disk, place.directory)
     assert verdict(place)[::2] == (Standing.UNPROVEN, {"unproven"})
 
 

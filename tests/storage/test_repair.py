@@ -6,21 +6,22 @@ from collections.abc import Callable
 
 import pytest
 
-from keepfast.storage import MemoryDisk, Problem, Recovery, Severity, Standing, Store, recover
-from keepfast.storage.disk_damage import flip_bit, remove_file
-from keepfast.storage.disk_faults import DiskCall
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import flip_bit, remove_file
+from keepfast.sim.disk_faults import DiskCall
+from keepfast.storage import Epochs, Problem, Recovery, Severity, Standing, Store, recover
+from keepfast.storage.locks import is_locked
 from keepfast.storage.repair import (
     RepairPlan,
     RepairRefused,
     apply_repair,
     hold,
-    is_held,
     plan_repair,
 )
 from keepfast.wire import CorruptManifest, format_zxid
 from tests.storage.directories import Place, line, short, zxid
 from tests.storage.fixture_table import FIXTURES
-from tests.storage.workload import ONE_PLACE, OPTIONS, TWO_PLACES, Server, point_of
+from tests.storage.workload import ONE_PLACE, OPTIONS, TWO_PLACES, Server, other_tree, point_of
 
 # What a repair makes of each damaged fixture: standing and head, or None if it is refused.
 REPAIRED: dict[str, tuple[Standing, str] | None] = {
@@ -150,6 +151,50 @@ def test_damaged_manifest__files_are_verified_anew_and_the_old_one_is_kept() -> 
     assert disk.contents(directory.aside_of("keepfast.manifest", plan.generation)) == old
 
 
+@pytest.mark.parametrize("sign", ["epochs", "myid"])
+def test_member_of_an_ensemble__has_no_vote_until_a_leader_has_filled_it(sign: str) -> None:
+    place = place_of("FX7")
+    if sign == "epochs":
+        place.memory.put(place.directory.in_snapshots("acceptedEpoch"), b"9")
+        place.memory.put(place.directory.in_snapshots("currentEpoch"), b"9")
+    else:
+        place.memory.put(place.directory.snapshots.removesuffix("version-2") + "myid", b"1")
+    with hold(place.disk, place.directory):
+        found = apply_repair(place.disk, place.directory, plan_of(place))
+    assert (found.standing, found.may_vote) == (Standing.CATCHING_UP, False)
+    assert "repaired" in {problem.code for problem in found.problems}
+    # It stays so, however often it starts, and there is nothing more to repair.
+    for _ in range(2):
+        store, again = Store.open(place.disk, place.directory, OPTIONS)
+        assert (again.standing, again.head) == (Standing.CATCHING_UP, found.head)
+        store.close()
+    assert isinstance(plan_repair(place.disk, place.directory), Recovery)
+    store, _ = Store.open(place.disk, place.directory, OPTIONS)
+    store.install_snapshot(other_tree(9, [0, 200]), promised=9, lacks=True)
+    store.set_epochs(Epochs(9, 9))
+    store.close()
+    healed = recover(place.disk, place.directory)
+    assert (healed.standing, healed.manifest.repaired_at) == (Standing.WHOLE, None)
+
+
+def test_member_that_lost_a_snapshot_only__keeps_its_vote() -> None:
+    """Its history is proven to the end: nothing that was acknowledged can be missing."""
+    server = Server(MemoryDisk())
+    server.start()
+    server.write(20, 20)
+    server.snapshot()
+    server.write(20)
+    server.set_epochs(1, 1)
+    server.close()
+    disk, directory = server.memory_disk, server.directory
+    flip_bit(disk, directory.in_snapshots("snapshot.0"), 30)
+    with hold(disk, directory):
+        plan = plan_repair(disk, directory)
+        assert isinstance(plan, RepairPlan)
+        found = apply_repair(disk, directory, plan)
+    assert (found.standing, found.manifest.repaired_at) == (Standing.WHOLE, None)
+
+
 def test_second_repair__does_not_overwrite_what_the_first_put_aside() -> None:
     place = place_of("FX7")
     with hold(place.disk, place.directory):
@@ -165,11 +210,11 @@ def test_second_repair__does_not_overwrite_what_the_first_put_aside() -> None:
 def test_server_holds_the_directory__refused() -> None:
     server = Server(MemoryDisk())
     server.start()
-    assert is_held(server.disk, server.directory)
+    assert is_locked(server.disk, server.directory)
     with pytest.raises(RepairRefused, match="running"), hold(server.disk, server.directory):
         pass
     server.close()
-    assert not is_held(server.disk, server.directory)
+    assert not is_locked(server.disk, server.directory)
 
 
 def test_disk_full_while_copying__refused_and_nothing_changed() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import flip_bit, remove_file
 from keepfast.storage import (
     Epochs,
-    MemoryDisk,
     RescueKind,
     Standing,
     Store,
@@ -15,9 +18,8 @@ from keepfast.storage import (
     plan_rescue,
     recover,
 )
-from keepfast.storage.disk_damage import flip_bit, remove_file
 from keepfast.storage.repair import RepairRefused
-from keepfast.wire import Zxid
+from keepfast.wire import StorageError, Zxid
 from tests.storage.directories import Place, zxid
 from tests.storage.fixture_table import FIXTURES
 from tests.storage.workload import ONE_PLACE, OPTIONS, Server, other_tree, point_of
@@ -102,8 +104,7 @@ def test_epoch_lost__history_stays_with_the_epoch_of_its_last_record() -> None:
     disk = closed_server()
     manifest = load_manifest(disk, ONE_PLACE)
     assert manifest is not None
-    for name in ("keepfast.manifest", "keepfast.witness", "acceptedEpoch"):
-        remove_file(disk, ONE_PLACE.in_snapshots(name))
+    _lost_epochs(disk)
     plan = plan_rescue(disk, ONE_PLACE)
     assert (plan.kind, plan.head) == (RescueKind.EPOCHS, zxid("2.2"))
     after = apply_rescue(disk, ONE_PLACE, plan, AT)
@@ -135,3 +136,40 @@ def test_server_runs__refused() -> None:
     plan = plan_rescue(MemoryDisk(), ONE_PLACE)
     with pytest.raises(RepairRefused, match="running"):
         apply_rescue(disk, ONE_PLACE, plan, AT)
+
+
+def _damaged_log(disk: MemoryDisk) -> None:
+    flip_bit(disk, ONE_PLACE.in_logs("log.200000001"), 40)
+
+
+def _lost_epochs(disk: MemoryDisk) -> None:
+    for name in ("keepfast.manifest", "keepfast.witness", "acceptedEpoch"):
+        remove_file(disk, ONE_PLACE.in_snapshots(name))
+
+
+def _unfinished_tree(disk: MemoryDisk) -> None:
+    store, _ = Store.open(disk, ONE_PLACE, OPTIONS)
+    store.install_snapshot(other_tree(1, [20]), promised=4, lacks=True)
+    store.close()
+
+
+@pytest.mark.parametrize("harm", [_damaged_log, _lost_epochs, _unfinished_tree])
+def test_any_lack_of_space__is_said_and_the_rescue_succeeds_once_there_is_some(
+    harm: Callable[[MemoryDisk], None],
+) -> None:
+    harmed = closed_server()
+    harm(harmed)
+    refused = 0
+    for spare in range(0, 4000, 50):
+        disk = harmed.clone()
+        disk.capacity = disk.used_bytes() + spare
+        try:
+            apply_rescue(disk, ONE_PLACE, plan_rescue(disk, ONE_PLACE), AT)
+        except StorageError:
+            refused += 1
+        disk.capacity = None
+        again = plan_rescue(disk, ONE_PLACE)
+        if again.kind is not RescueKind.NOTHING:
+            apply_rescue(disk, ONE_PLACE, again, AT)
+        assert recover(disk, ONE_PLACE).standing is Standing.WHOLE
+    assert refused

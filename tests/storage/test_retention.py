@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import flip_bit
 from keepfast.storage import (
     Join,
     Manifest,
-    MemoryDisk,
     Seal,
     SegmentEntry,
     SnapshotEntry,
@@ -17,7 +18,6 @@ from keepfast.storage import (
     plan_retention,
     recover,
 )
-from keepfast.storage.disk_damage import flip_bit
 from keepfast.wire import InvariantViolation, Zxid
 from tests.storage.directories import short, zxid
 from tests.storage.workload import ONE_PLACE, OPTIONS, Server

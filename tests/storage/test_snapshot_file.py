@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.storage import Compression, MemoryDisk, RealDisk, load_tree, snapshot_pieces
+from keepfast.sim import MemoryDisk
+from keepfast.storage import Compression, RealDisk, load_tree, snapshot_pieces
 from keepfast.tree import Tree, make_node
 from keepfast.wire import READ_ACL, CorruptSnapshot, Zxid
 from tests.cases import CASES_DIR
@@ -112,7 +113,7 @@ def test_any_byte_changed__refused() -> None:
 
 def test_bytes_behind_the_last_seal__refused() -> None:
     for more in (b"\0", bytes(600), b"ZKSN"):
-        with pytest.raises(CorruptSnapshot, match="behind its last seal"):
+        with pytest.raises(CorruptSnapshot, match="after its last seal"):
             load(snapshot_bytes(sample()) + more)
 
 

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
-from keepfast.storage import Epochs, MemoryDisk, Standing, Store, list_directory, recover
-from keepfast.storage.disk_damage import flip_bit, remove_file
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import flip_bit, remove_file
+from keepfast.storage import (
+    DataDirectory,
+    Epochs,
+    History,
+    RealDisk,
+    SegmentEntry,
+    Standing,
+    Store,
+    list_directory,
+    recover,
+)
 from keepfast.storage.epochs import write_epoch_files
-from keepfast.wire import BrokenHistory, DiskFull, InvariantViolation, StorageError, Zxid
+from keepfast.wire import (
+    BrokenHistory,
+    DiskFailed,
+    DiskFull,
+    InvariantViolation,
+    StorageError,
+    Zxid,
+    make_zxid,
+)
 from tests.storage.scenarios import apache_disk, with_history
 from tests.storage.workload import ONE_PLACE, OPTIONS, Server, other_tree, point_of
 
@@ -128,17 +150,89 @@ def test_closed_store__accepts_nothing(server: Server) -> None:
     assert server.memory_disk.fingerprint() == before
 
 
-def test_start_fails_on_a_full_disk__the_directory_is_free_for_the_next_start(
-    server: Server,
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_start_on_a_full_disk__reads_go_on_and_it_recovers_by_itself(
+    server: Server, is_killed: bool
 ) -> None:
+    if not is_killed:
+        server.close()
     disk = server.memory_disk.clone()
     disk.capacity = disk.used_bytes()
+    before = disk.fingerprint()
     for _ in range(2):
+        again = Server(disk, server.directory)
+        again.open()
+        assert point_of(again.tree) == server.ledger.acknowledged
+        assert again.store.history.chain().head == server.ledger.acknowledged.zxid
         with pytest.raises(DiskFull):
-            Store.open(disk, ONE_PLACE, OPTIONS)
+            again.store.append(Zxid(again.store.head + 1), bytes(40))
+        with pytest.raises(DiskFull):
+            again.store.set_epochs(Epochs(9, 9))
+        again.store.confirm()
+        again.store.close()
+        assert disk.fingerprint() == before
+    again = Server(disk, server.directory)
+    again.open()
+    again.store.has_space()  # it looks at the reserve, of which these options have none
+    again.append(20)
+    with pytest.raises(DiskFull):
+        again.sync()
     disk.capacity = None
-    _, recovery = Store.open(disk, ONE_PLACE, OPTIONS)
-    assert point_of(recovery.tree) == server.ledger.acknowledged
+    assert again.store.has_space()
+    again.append(30)
+    again.sync()
+    assert point_of(reopen(again).tree) == again.ledger.acknowledged
+
+
+def test_start_on_a_full_disk_of_apache__reads_go_on_and_it_is_taken_over_later() -> None:
+    disk = apache_disk("healthy-elections-3.9.5", "0")
+    expected = recover(disk, ONE_PLACE)
+    disk.capacity = disk.used_bytes()
+    store, recovery = Store.open(disk, ONE_PLACE, OPTIONS)
+    assert point_of(recovery.tree) == point_of(expected.tree)
+    assert not disk.exists(ONE_PLACE.manifest)
+    disk.capacity = None
+    store.set_epochs(Epochs(99, 99))
+    assert disk.exists(ONE_PLACE.manifest)
+    store.close()
+    assert point_of(recover(disk, ONE_PLACE).tree) == point_of(expected.tree)
+
+
+def test_log_cut_while_a_snapshot_is_taken__the_snapshot_is_given_up(server: Server) -> None:
+    """It is of a history that is no longer this one: an ordinary refusal, not a bug."""
+    server.append(20)
+    server.sync()
+    writer = server.store.begin_snapshot(server.tree.freeze())
+    while writer.step():
+        pass
+    entry = writer.complete()
+    server.store.truncate(Zxid(entry.zxid - 1))
+    with pytest.raises(BrokenHistory, match="no longer this one"):
+        server.store.commit_snapshot(entry)
+
+
+def test_disk_that_does_not_tell_its_space__has_failed(tmp_path: Path) -> None:
+    directory = DataDirectory(f"{tmp_path}/gone/version-2", f"{tmp_path}/gone/version-2")
+    store, _ = Store.open(RealDisk(), directory, OPTIONS)
+    store.initialise()
+    shutil.rmtree(tmp_path / "gone")
+    with pytest.raises(DiskFailed):
+        store.has_space()
+    with pytest.raises(DiskFailed):
+        store.sync()
+
+
+def test_history_while_a_segment_is_begun__claims_no_record_that_is_not_there() -> None:
+    """The manifest lists a segment before its first record is durable."""
+    server = Server(MemoryDisk())
+    with_history(server)
+    history = server.store.history
+    begun = SegmentEntry("log.900000001", make_zxid(9, 1), history.head, None, 99)
+    manifest = replace_fields(history.manifest, segments=(*history.manifest.segments, begun))
+    looking = History(history.disk, history.directory, manifest, history.head)
+    assert looking.chain() == history.chain()
+    assert not looking.contains(make_zxid(9, 1))
+    assert looking.chain().before_epoch(make_zxid(9, 0)) is None
 
 
 def test_second_store_on_a_directory__is_refused(server: Server) -> None:
@@ -172,7 +266,7 @@ def truncations_of_a_fuzzy_base(disk: MemoryDisk) -> tuple[int, list[Zxid], list
     assert recovery.base is not None
     assert not recovery.base.exact
     before = disk.fingerprint()
-    records = store.records_behind(recovery.base.zxid)
+    records = store.history.records_behind(recovery.base.zxid)
     assert records is not None
     refused, cut = [], []
     for zxid in [record.zxid for record in records][:40]:

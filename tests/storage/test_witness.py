@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from keepfast.storage import DataDirectory, MemoryDisk
-from keepfast.storage.disk_damage import flip_bit, truncate_file, zero_sector
+from keepfast.sim import MemoryDisk
+from keepfast.sim.disk_damage import flip_bit, truncate_file, zero_sector
+from keepfast.storage import DataDirectory
 from keepfast.storage.witness import SYNC_EVERY, Witness, read_testimony
 from keepfast.storage.witness import Testimony as Statement
 from keepfast.wire import Zxid
@@ -16,7 +17,7 @@ def witness() -> tuple[MemoryDisk, Witness]:
     disk = MemoryDisk()
     disk.make_directory("/d")
     disk.settle()
-    return disk, Witness(disk, DIRECTORY)
+    return disk, Witness(disk, DIRECTORY, None)
 
 
 def spoken() -> MemoryDisk:
@@ -34,7 +35,7 @@ def test_no_witness_or_a_new_one__says_nothing() -> None:
     disk = MemoryDisk()
     disk.make_directory("/d")
     assert read_testimony(disk, DIRECTORY) is None
-    Witness(disk, DIRECTORY)
+    Witness(disk, DIRECTORY, None)
     assert read_testimony(disk, DIRECTORY) is None
 
 
@@ -47,7 +48,7 @@ def test_testified__newest_statement() -> None:
 
 def test_new_witness__what_an_older_one_said_is_gone() -> None:
     disk = spoken()
-    Witness(disk, DIRECTORY)
+    Witness(disk, DIRECTORY, None)
     assert read_testimony(disk, DIRECTORY) is None
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from keepfast.sim import MemoryDisk
 from keepfast.storage import (
     NO_HISTORY,
     DataDirectory,
     Disk,
     Epochs,
-    MemoryDisk,
     Recovery,
     SnapshotEntry,
     SnapshotWriter,

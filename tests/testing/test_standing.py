@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from keepfast.client import Address, ServerStatus, ask_word, look_at, probe
+from keepfast.client import ServerAddress, ServerStatus, ask_word, look_at, probe
 from keepfast.testing import Ensemble, EnsembleServer
 from tests.apache.words import wait_until
 
 
 def ask(server: EnsembleServer) -> ServerStatus:
-    return probe(Address("127.0.0.1", server.port), timeout_s=60)
+    return probe(ServerAddress("127.0.0.1", server.port), timeout_s=60)
 
 
 def facts_of(server: EnsembleServer) -> dict[str, str]:
@@ -54,7 +54,7 @@ def two_followers(ensemble: Ensemble) -> list[EnsembleServer]:
 
 
 def is_well(ensemble: Ensemble) -> bool:
-    verdict = look_at([Address("127.0.0.1", server.port) for server in ensemble.servers])
+    verdict = look_at([ServerAddress("127.0.0.1", server.port) for server in ensemble.servers])
     return verdict.is_well and {server.standing for server in verdict.servers} == {"whole"}
 
 
@@ -154,7 +154,7 @@ def test_words__tell_standing_epochs_leader_and_members(keepfast_ensemble: Ensem
 
     def tells(word: str, mark: str, **expected: str) -> None:
         """Wait for what holds a moment after the first client is served, or after an election."""
-        address = Address("127.0.0.1", leader.port)
+        address = ServerAddress("127.0.0.1", leader.port)
 
         def is_told() -> bool:
             lines = ask_word(address, word, 60).splitlines()
@@ -168,6 +168,6 @@ def test_words__tell_standing_epochs_leader_and_members(keepfast_ensemble: Ensem
     tells("mntr", "\t", zk_peer_state="leading - broadcast", zk_synced_followers="2")
     tells("mntr", "\t", zk_quorum_size="3", zk_keepfast_standing="whole")
     tells("mntr", "\t", zk_keepfast_leader_id=me)
-    settings = ask_word(Address("127.0.0.1", leader.port), "conf", 60)
+    settings = ask_word(ServerAddress("127.0.0.1", leader.port), "conf", 60)
     assert "peerType=0\nmembership: \nserver.1=" in settings
     wait_until(lambda: ask(follower).facts.get("leader") == me, "the follower names the leader")

@@ -12,6 +12,7 @@ from keepfast.tree import Tree, TreeBuilder, TreeError, encode_node
 from keepfast.wire import OPEN_ACL, READ_ACL, MalformedRecord, Zxid
 from tests.tree.copies import builder_for
 from tests.tree.model import Op, assert_same, histories, tree_of, write_history
+from tests.tree.znode_records import add_node
 
 END = b"\0\0\0\1/"
 ZERO = bytes(60)
@@ -35,7 +36,7 @@ def stat(**numbers: int) -> bytes:
 def rooted() -> TreeBuilder:
     builder = TreeBuilder()
     builder.add_acl(1, READ_ACL)
-    builder.add_node("", b"", -1, ZERO)
+    add_node(builder, "", b"", -1, ZERO)
     return builder
 
 
@@ -73,9 +74,9 @@ def test_copy_cut_at_every_byte__only_the_whole_is_complete() -> None:
 def test_one_by_one__is_the_same_tree() -> None:
     builder = rooted()
     builder.add_session(7, 4000)
-    builder.add_node("/zookeeper", b"", -1, ZERO)
-    builder.add_node("/zookeeper/config", b"", 1, stat(aversion=-1))
-    builder.add_node("/zookeeper/quota", b"", -1, ZERO)
+    add_node(builder, "/zookeeper", b"", -1, ZERO)
+    add_node(builder, "/zookeeper/config", b"", 1, stat(aversion=-1))
+    add_node(builder, "/zookeeper/quota", b"", -1, ZERO)
     tree = builder.finish(Zxid(3))
     fresh = Tree()
     fresh.open_session(7, 4000)
@@ -87,8 +88,8 @@ def test_one_by_one__is_the_same_tree() -> None:
 def test_file_of_3_4__built_in_znodes_are_made() -> None:
     """Without /zookeeper/config, as 3.4 writes it; and with the root alone."""
     builder = rooted()
-    builder.add_node("/zookeeper", b"", -1, ZERO)
-    builder.add_node("/zookeeper/quota", b"", -1, ZERO)
+    add_node(builder, "/zookeeper", b"", -1, ZERO)
+    add_node(builder, "/zookeeper/quota", b"", -1, ZERO)
     fresh = Tree()
     for tree in (builder.finish(Zxid(0)), rooted().finish(Zxid(0))):
         assert (tree.digest, tree.state_digest) == (fresh.digest, fresh.state_digest)
@@ -104,7 +105,7 @@ def test_kinds_of_owners__are_told_apart() -> None:
         "/ttl": -(1 << 56) | 5000,
     }
     for path, owner in owners.items():
-        builder.add_node(path, None, -1, stat(owner=owner))
+        add_node(builder, path, None, -1, stat(owner=owner))
     tree = builder.finish(Zxid(1))
     assert tree.ephemerals == {
         owners["/session"]: {"/session"},
@@ -116,20 +117,20 @@ def test_kinds_of_owners__are_told_apart() -> None:
 
 def test_max_zxid_seen__over_all_but_the_configuration() -> None:
     builder = rooted()
-    builder.add_node("/a", b"", -1, stat(czxid=5, mzxid=9, pzxid=6))
+    add_node(builder, "/a", b"", -1, stat(czxid=5, mzxid=9, pzxid=6))
     assert builder.max_zxid_seen == 9
-    builder.add_node("/zookeeper", b"", -1, ZERO)
-    builder.add_node("/zookeeper/config", b"", -1, stat(mzxid=999))
-    builder.add_node("/zookeeper/x", b"", -1, stat(pzxid=12))
+    add_node(builder, "/zookeeper", b"", -1, ZERO)
+    add_node(builder, "/zookeeper/config", b"", -1, stat(mzxid=999))
+    add_node(builder, "/zookeeper/x", b"", -1, stat(pzxid=12))
     assert builder.max_zxid_seen == 12
-    builder.add_node("/b", b"", -1, stat(pzxid=11))
+    add_node(builder, "/b", b"", -1, stat(pzxid=11))
     assert builder.max_zxid_seen == 12
 
 
 def test_unused_acls__are_dropped_and_keys_go_on_behind_the_last() -> None:
     builder = rooted()
     builder.add_acl(9, OPEN_ACL)
-    builder.add_node("/a", b"", 1, ZERO)
+    add_node(builder, "/a", b"", 1, ZERO)
     tree = builder.finish(Zxid(1))
     assert tree.acls.entries() == {1: READ_ACL}
     assert tree.acls.acquire(OPEN_ACL) == 10
@@ -146,7 +147,7 @@ def test_quotas__are_counted_anew() -> None:
         ("/zookeeper/quota/p/zookeeper_limits", b"count=9,bytes=9"),
         ("/zookeeper/quota/p/zookeeper_stats", b"count=77,bytes=77"),
     ):
-        builder.add_node(path, data, -1, ZERO)
+        add_node(builder, path, data, -1, ZERO)
     tree = builder.finish(Zxid(1))
     node = tree.find("/zookeeper/quota/p/zookeeper_stats")
     assert node is not None
@@ -180,16 +181,16 @@ def test_acl_key_twice__refused(key: int) -> None:
 )
 def test_node_that_does_not_fit__refused(path: str, key: int, reason: str) -> None:
     builder = rooted()
-    builder.add_node("/x", b"", -1, ZERO)
+    add_node(builder, "/x", b"", -1, ZERO)
     with pytest.raises(TreeError, match=reason):
-        builder.add_node(path, b"", key, ZERO)
+        add_node(builder, path, b"", key, ZERO)
 
 
 def test_no_root__refused() -> None:
     with pytest.raises(TreeError, match="root"):
         TreeBuilder().finish(Zxid(0))
     with pytest.raises(TreeError, match="parent"):
-        TreeBuilder().add_node("/a", b"", -1, ZERO)
+        add_node(TreeBuilder(), "/a", b"", -1, ZERO)
 
 
 def lengths(path: int, data: int) -> bytes:

@@ -29,6 +29,7 @@ from keepfast.wire import (
     Zxid,
 )
 from tests.tree.model import Op, histories, tree_of, write_history
+from tests.tree.znode_records import add_node
 
 
 class Copied:
@@ -66,7 +67,7 @@ def fuzzy_copy(entries: list[LogEntry], start: int, pauses: list[int]) -> TreeBu
         if tree.find(path) is not None:
             copied = Copied(tree, path)
             key = keys.setdefault(copied.acl, 1000 + len(keys))
-            builder.add_node(path, copied.data, key, copied.stat)
+            add_node(builder, path, copied.data, key, copied.stat)
             waiting.extend(copied.children)
         for _ in range(pauses[turn % len(pauses)]):
             if coming:
@@ -107,7 +108,9 @@ def test_fuzzy_copy_replayed__is_the_exact_tree(
 @settings(max_examples=150)
 @given(histories, st.data())
 def test_suffix_replayed_twice__changes_nothing(wishes: list[Op], data: st.DataObject) -> None:
-    entries = write_history(wishes).entries
+    # With lists: without one, the end of a session does not delete an ephemeral in whose place
+    # there is another znode already, and a setData of the first stays on the second.
+    entries = write_history(wishes, is_listing=True).entries
     start = data.draw(st.integers(0, len(entries)))
     tree = tree_of(entries)
     before = (tree.digest, tree.state_digest, tree.last_zxid, tree.node_count, tree.data_size)
@@ -220,8 +223,8 @@ def test_what_no_copy_explains__is_refused(type_: int, body: TxnBody) -> None:
 def test_unknown_acl__denies_everything_until_a_txn_brings_it() -> None:
     builder = TreeBuilder(allow_unknown_acls=True)
     stat = struct.pack(">qqqqiiiqq", 7, 7, 1, 1, 0, 0, 0, 0, 7)
-    builder.add_node("", b"", -1, bytes(60))
-    builder.add_node("/a", b"", 44, stat)
+    add_node(builder, "", b"", -1, bytes(60))
+    add_node(builder, "/a", b"", 44, stat)
     tree = builder.finish(Zxid(6))
     node = tree.find("/a")
     assert node is not None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepfast.tree import Caller, PrepareOptions, Preparer, Tree
+from keepfast.tree import Caller, Outcome, PrepareOptions, Preparer, ReplayConflict, Tree
 from keepfast.wire import (
     ACL,
     OPEN_ACL,
@@ -41,8 +41,10 @@ from keepfast.wire import (
     SetDataTxn,
     TxnHeader,
     Zxid,
+    decode,
     decode_entry,
     decode_txn_body,
+    encode,
     encode_entry,
 )
 from tests.tree.wishes import BOB, Wisher
@@ -52,17 +54,45 @@ BOBS_CALLER = Caller(SESSION, (Id("ip", "127.0.0.1"), BOB))
 OPTIONS = PrepareOptions(is_ttl_enabled=True)
 
 
+def reply_of(outcome: Outcome) -> list[tuple[int, int, bytes | None]]:
+    """What the operations of a multi answer."""
+    return [(result.type, result.error, result.stat) for result in outcome.results]
+
+
+def facts_of(tree: Tree) -> list[object]:
+    """All that a tree keeps, but for the znodes, which its digests cover."""
+    return [
+        tree.last_zxid,
+        tree.digest,
+        tree.state_digest,
+        tree.node_count,
+        tree.data_size,
+        tree.sessions,
+        tree.ephemerals,
+        tree.containers,
+        tree.ttls,
+        tree.quotas,
+        tree.acls.lists,
+        [
+            tree.descendants.count(path, node, tree.find)
+            for path in sorted(tree.paths())
+            if (node := tree.find(path))
+        ],
+    ]
+
+
 class Leader:
     """Prepares and applies, with a lag of `lag` txns between the two."""
 
     def __init__(self, options: PrepareOptions = OPTIONS, lag: int = 0) -> None:
         self.tree = Tree()
+        self.twin = Tree()
         self.preparer = Preparer(self.tree, options)
         self.caller = BOBS_CALLER
         self.lag = lag
         self.zxid = 0
         self.entries: list[LogEntry] = []
-        self._waiting: deque[LogEntry] = deque()
+        self.waiting: deque[LogEntry] = deque()
         self.ask(OpCode.CREATE_SESSION, CreateSessionTxn(4000))
 
     def ask(self, type_: int, request: Any, caller: Caller | None = None) -> LogEntry:
@@ -75,20 +105,35 @@ class Leader:
                 caller, self.zxid, Zxid(self.zxid), time_ms, type_, request
             )
         except KeeperError as error:
-            zxid = Zxid(self.zxid)
-            header = TxnHeader(caller.session_id, self.zxid, zxid, time_ms, OpCode.ERROR)
-            entry = LogEntry(header, ErrorTxn(error.code))
-        self.entries.append(entry)
-        self._waiting.append(entry)
-        self.catch_up(self.lag)
+            return self.refuse(caller, time_ms, error)
+        self.take_in(entry)
         return entry
 
+    def refuse(self, caller: Caller, time_ms: int, error: KeeperError) -> LogEntry:
+        zxid = Zxid(self.zxid)
+        header = TxnHeader(caller.session_id, self.zxid, zxid, time_ms, OpCode.ERROR)
+        entry = LogEntry(header, ErrorTxn(error.code))
+        self.take_in(entry)
+        return entry
+
+    def take_in(self, entry: LogEntry) -> None:
+        self.entries.append(entry)
+        self.waiting.append(entry)
+        self.catch_up(self.lag)
+
+    def apply(self, entry: LogEntry) -> None:
+        # A learner has the record alone; what the leader installs must be the same.
+        learned = self.twin.apply(entry.header, entry.body)
+        installed = self.preparer.apply(entry)
+        assert installed.error == learned.error
+        assert installed.changes == learned.changes
+        assert reply_of(installed) == reply_of(learned)
+        assert facts_of(self.tree) == facts_of(self.twin)
+
     def catch_up(self, lag: int = 0) -> None:
-        while len(self._waiting) > lag:
-            entry = self._waiting.popleft()
-            # Strict: what was prepared always fits.
-            self.tree.apply(entry.header, entry.body)
-            self.preparer.applied(entry.header.zxid)
+        while len(self.waiting) > lag:
+            entry = self.waiting.popleft()
+            self.apply(entry)
             if entry.digest is not None:
                 assert self.tree.digest == entry.digest.tree_digest
 
@@ -492,3 +537,43 @@ def test_prepared_change_of_a_deleted_parent__is_refused() -> None:
     assert leader.create("/a/b") == -101
     assert leader.code(OpCode.SET_DATA, SetDataRequest("/a", b"", -1)) == -101
     leader.catch_up()
+
+
+@pytest.mark.parametrize("change", ["znode", "parent", "digest", "exists", "gone"])
+def test_tree_that_is_another_one__nothing_is_installed(change: str) -> None:
+    """What was prepared fits one tree; on any other it is refused, and nothing changes (R12)."""
+    leader = Leader()
+    for path in ("/a", "/b"):
+        assert leader.create(path) == 0
+    leader.lag = 1
+    multi = (
+        MultiOp(OpCode.SET_DATA, SetDataRequest("/b", b"new", -1)),
+        MultiOp(OpCode.CREATE, CreateRequest("/a/c", b"", OPEN_ACL, 0)),
+    )
+    entry = leader.preparer.prepare(BOBS_CALLER, 9, Zxid(99), 5000, OpCode.MULTI, multi)
+    tree = leader.tree
+    header = TxnHeader(SESSION, 1, Zxid(98), 4000, OpCode.SET_DATA)
+    if change == "znode":
+        tree.apply(header, SetDataTxn("/b", b"other", 1))
+    elif change == "parent":
+        tree.apply(header._replace(type=OpCode.CREATE), CreateTxn("/a/d", b"", OPEN_ACL, False, 1))
+    elif change == "exists":
+        tree.apply(header._replace(type=OpCode.CREATE), CreateTxn("/a/c", b"", OPEN_ACL, False, 1))
+    elif change == "gone":
+        tree.apply(header._replace(type=OpCode.DELETE), DeleteTxn("/b"))
+    else:
+        tree.digest ^= 1
+    before = facts_of(tree), [tree.find(path) for path in sorted(tree.paths())]
+    with pytest.raises(ReplayConflict, match="another tree"):
+        leader.preparer.apply(entry)
+    assert (facts_of(tree), [tree.find(path) for path in sorted(tree.paths())]) == before
+
+
+def test_usual_acl__is_one_value() -> None:
+    """Decoded ACLs of most znodes are the same object: comparisons of them cost nothing."""
+    request = CreateRequest("/a", b"", OPEN_ACL, 0)
+    decoded = decode(CreateRequest, encode(request))
+    assert decoded == request
+    assert decoded.acl is OPEN_ACL
+    other = CreateRequest("/a", b"", (*OPEN_ACL, *READ_ACL), 0)
+    assert decode(CreateRequest, encode(other)) == other

@@ -111,8 +111,7 @@ def replayed(raw: list[bytes], sent: list[Wish], ids: tuple[Id, ...]) -> Iterato
         except KeeperError as error:
             ours = LogEntry(entry.header._replace(type=OpCode.ERROR), ErrorTxn(error.code))
         yield ours
-        tree.apply(ours.header, ours.body)
-        preparer.applied(zxid)
+        preparer.apply(ours)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -65,7 +65,6 @@ CLIENT: dict[Record, str] = {
     wire.CheckVersionRequest: "ustring int",
     wire.ReconfigRequest: "ustring? ustring? ustring? long",
     wire.GetSASLRequest: "buffer?",
-    wire.SetSASLRequest: "buffer?",
     wire.SetSASLResponse: "buffer?",
     wire.SetWatches: "long vector<ustring>? vector<ustring>? vector<ustring>?",
     wire.SetWatches2: "long" + 5 * " vector<ustring>?",
@@ -77,9 +76,6 @@ CLIENT: dict[Record, str] = {
     wire.GetAllChildrenNumberRequest: "ustring",
     wire.GetAllChildrenNumberResponse: "int",
     wire.WhoAmIResponse: "vector<ClientInfo>",
-    wire.GetMaxChildrenRequest: "ustring",
-    wire.GetMaxChildrenResponse: "int",
-    wire.SetMaxChildrenRequest: "ustring int",
 }
 QUORUM: dict[Record, str] = {
     wire.QuorumPacket: "int long buffer? vector<Id>?",
@@ -90,7 +86,6 @@ QUORUM: dict[Record, str] = {
     wire.TouchedSession: "long int",
 }
 STORAGE: dict[Record, str] = {
-    wire.FileHeader: "int int long",
     wire.TxnHeader: "long int long long int",
     wire.TxnDigest: "int ulong",
     wire.CreateTxnV0: "ustring buffer? vector<ACL>? boolean",
@@ -101,7 +96,6 @@ STORAGE: dict[Record, str] = {
     wire.SetDataTxn: "ustring buffer? int",
     wire.CheckVersionTxn: "ustring int",
     wire.SetACLTxn: "ustring vector<ACL>? int",
-    wire.SetMaxChildrenTxn: "ustring int",
     wire.CreateSessionTxn: "int",
     wire.CloseSessionTxn: "vector<ustring>?",
     wire.ErrorTxn: "int",

@@ -13,7 +13,6 @@ from keepfast.wire import (
     CreateRequest,
     CreateResponse,
     EventType,
-    GetDataResponse,
     MalformedRecord,
     OpCode,
     ReplyHeader,
@@ -26,7 +25,6 @@ from keepfast.wire import (
     decode_reply,
     decode_request,
     encode,
-    encode_data_reply,
     encode_event,
     encode_frame,
     encode_reply,
@@ -105,12 +103,6 @@ def test_event_as_captured() -> None:
     assert encode_event(EventType.NODE_DATA_CHANGED, "/a")[8:16] == b"\xff" * 8
     assert decode(ReplyHeader, frame, 4).xid == Xid.EVENT
     assert decode(wire.WatcherEvent, frame, 20) == wire.WatcherEvent(3, 3, "/a")
-
-
-@pytest.mark.parametrize("data", [None, b"", b"x" * 1000])
-def test_data_reply__the_same_as_record_by_record(data: bytes | None) -> None:
-    body = encode(GetDataResponse(data, STAT))
-    assert encode_data_reply(7, 9, data, STAT_BYTES) == encode_reply(7, 9, 0, body)
 
 
 def test_error_reply__header_only() -> None:

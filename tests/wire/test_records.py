@@ -209,7 +209,7 @@ def test_default_field_limit_is_javas() -> None:
 def test_bytes_behind_a_record_are_ignored_unless_all_is_asked_for() -> None:
     raw = wire.encode(wire.GetDataRequest("/a", True)) + b"more"
     assert wire.decode(wire.GetDataRequest, raw) == wire.GetDataRequest("/a", True)
-    with pytest.raises(MalformedRecord, match="4 bytes behind GetDataRequest at offset 7"):
+    with pytest.raises(MalformedRecord, match="4 bytes after GetDataRequest at offset 7"):
         codec_of(wire.GetDataRequest).decode_all(raw)
 
 

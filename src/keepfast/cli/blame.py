@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 from zlib import crc32
 
 from keepfast.cli.output import DocumentStream, ExitCode, Out, to_json
-from keepfast.cli.records import body_fields, body_text, type_name
-from keepfast.cli.recovery_view import Target, exit_code_of
+from keepfast.cli.record_lines import body_fields, body_text, type_name
+from keepfast.cli.recovery_view import NamedDirectory, exit_code_of
 from keepfast.cli.tree_view import znode_fields
-from keepfast.cli.values import counted, hexadecimal, printable, utc
+from keepfast.cli.values import counted, hexadecimal, utc
 from keepfast.storage import (
     DataDirectory,
     Disk,
@@ -47,12 +47,13 @@ from keepfast.wire import (
     encode_text,
     format_zxid,
     has_failed,
+    safe_text,
 )
 
 _CREATES = (CreateTxn, CreateTxnV0, CreateTTLTxn, CreateContainerTxn)
 
 
-class Change(NamedTuple):
+class BlamedChange(NamedTuple):
     """One change of the znode, or of its children."""
 
     entry: LogEntry
@@ -62,10 +63,10 @@ class Change(NamedTuple):
     operation: int | None  # its number in a multi, from 1
 
 
-class Event(NamedTuple):
+class RecordedChange(NamedTuple):
     """A change and where it is recorded."""
 
-    change: Change
+    change: BlamedChange
     file: str
     offset: int
     place: str  # what the record is to the proven history
@@ -85,7 +86,7 @@ class _Tracker:
         self._touched: set[str] = set()  # came or went since the first record
         self._needle = encode_text(path if path != "/" else "")
 
-    def changes(self, frame: Frame) -> Iterator[Change]:
+    def changes(self, frame: Frame) -> Iterator[BlamedChange]:
         """Every change that a record makes."""
         is_close = decode_header(frame.entry).type == OpCode.CLOSE_SESSION
         if self._needle not in frame.entry and not is_close:
@@ -96,7 +97,7 @@ class _Tracker:
             return
         if is_close:
             for path in self._closed(entry):
-                yield Change(entry, self._named("deleted", path), path, entry.body, None)
+                yield BlamedChange(entry, self._named("deleted", path), path, entry.body, None)
             return
         for number, body in _operations(entry):
             path = getattr(body, "path", "")
@@ -107,7 +108,7 @@ class _Tracker:
             else:
                 continue
             if action:
-                yield Change(entry, action, path, body, number)
+                yield BlamedChange(entry, action, path, body, number)
 
     def _named(self, action: str, path: str) -> str:
         return action if path == self._path else f"child {action}"
@@ -203,12 +204,68 @@ class BlameOptions:
     as_json: bool = False
 
 
-def blame(
-    disk: Disk, directory: DataDirectory, target: Target, options: BlameOptions, out: Out
-) -> ExitCode:
-    """Print every change of a znode in the order of the zxids; gives the exit code."""
-    recovery = recover(disk, directory)
-    shown = list(islice(_events(disk, directory, recovery, options), options.limit))
+@dataclass(frozen=True, slots=True)
+class BlamedServer:
+    """A server whose files are looked at; `name` tells it from the others of its ensemble."""
+
+    name: str
+    directory: DataDirectory
+    target: NamedDirectory
+
+
+def blame(disk: Disk, servers: Sequence[BlamedServer], options: BlameOptions, out: Out) -> ExitCode:
+    """Print every change of a znode in the order of the zxids, by server; gives the exit code."""
+    code = ExitCode.OK
+    documents = []
+    for number, server in enumerate(servers):
+        blamed = _blame_server(disk, server, options)
+        code = max(code, blamed.code, key=_GRAVITY.index)
+        if options.as_json:
+            documents.append(blamed)
+            continue
+        if len(servers) > 1:
+            out.line(f"{'' if number == 0 else chr(10)}server {server.name}, {server.target.path}")
+        _print_server(blamed, options, out)
+    if not options.as_json:
+        return code
+    document = DocumentStream(out)
+    if len(servers) == 1:
+        document.fields({"schema": "keepfast.blame/1", **_server_fields(documents[0], options)})
+    else:
+        document.fields({"schema": "keepfast.blame-servers/1", "path": options.path})
+        document.array(
+            "servers",
+            (
+                to_json({"server": one.server.name, **_server_fields(one, options)})
+                for one in documents
+            ),
+        )
+    document.fields({"exit_code": int(code)})
+    document.end()
+    return code
+
+
+# From good to bad.
+_GRAVITY = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.WRONG)
+
+
+class _Blamed(NamedTuple):
+    """What the files of one server say of a znode."""
+
+    server: BlamedServer
+    recovery: Recovery
+    events: list[RecordedChange]
+    now: dict[str, object] | None
+    code: ExitCode
+
+    @property
+    def is_whole(self) -> bool:
+        return self.recovery.standing is Standing.WHOLE
+
+
+def _blame_server(disk: Disk, server: BlamedServer, options: BlameOptions) -> _Blamed:
+    recovery = recover(disk, server.directory)
+    events = list(islice(_events(disk, server.directory, recovery, options), options.limit))
     # Warnings on a whole history are about other things.
     is_whole = recovery.standing is Standing.WHOLE
     code = ExitCode.OK if is_whole else exit_code_of(recovery)
@@ -217,25 +274,32 @@ def blame(
     now = None
     if tree is not None and node is not None:
         now = znode_fields(tree, path, node, options.redact)
-    if options.as_json:
-        document = DocumentStream(out)
-        document.fields({"schema": "keepfast.blame/1", "directory": target.path, "path": path})
-        document.field("standing", recovery.standing.value)
-        document.field("head", None if tree is None else format_zxid(recovery.head))
-        document.array("events", (to_json(_event_fields(e, options.redact)) for e in shown))
-        document.fields({"now": now, "exit_code": int(code)})
-        document.end()
-        return code
-    _print_events(shown, path, options.redact, out)
-    out.line(_closing_line(recovery, options, now, len(shown)))
-    if not is_whole:
-        out.line(f"The history is {recovery.standing.value}: {target.command('verify')}")
-    return code
+    return _Blamed(server, recovery, events, now, code)
+
+
+def _server_fields(blamed: _Blamed, options: BlameOptions) -> dict[str, object]:
+    recovery = blamed.recovery
+    return {
+        "directory": blamed.server.target.path,
+        "path": options.path,
+        "standing": recovery.standing.value,
+        "head": None if recovery.tree is None else format_zxid(recovery.head),
+        "events": [_event_fields(event, options.redact) for event in blamed.events],
+        "now": blamed.now,
+    }
+
+
+def _print_server(blamed: _Blamed, options: BlameOptions, out: Out) -> None:
+    _print_events(blamed.events, options.path, options.redact, out)
+    out.line(_closing_line(blamed.recovery, options, blamed.now, len(blamed.events)))
+    if not blamed.is_whole:
+        standing = blamed.recovery.standing.value
+        out.line(f"The history is {standing}: {blamed.server.target.command('verify')}")
 
 
 def _events(
     disk: Disk, directory: DataDirectory, recovery: Recovery, options: BlameOptions
-) -> Iterator[Event]:
+) -> Iterator[RecordedChange]:
     """All changes; a record that lies in two files counts once."""
     tracker = _Tracker(
         options.path,
@@ -253,7 +317,9 @@ def _events(
                         key = (frame.zxid, crc32(frame.entry), change.operation, change.path)
                         if key not in seen:
                             seen.add(key)
-                            yield Event(change, path, frame.offset, proven.place(name, frame))
+                            yield RecordedChange(
+                                change, path, frame.offset, proven.place(name, frame)
+                            )
         except OSError:
             continue  # recovery has said so
 
@@ -286,14 +352,14 @@ def _ephemerals(tree: Tree, options: BlameOptions, before: int) -> dict[str, int
     return found
 
 
-def _what(event: Event) -> str:
+def _what(event: RecordedChange) -> str:
     change = event.change
     header = change.entry.header
     text = type_name(header.type)
     return text if change.operation is None else f"{text}[{change.operation}]"
 
 
-def _print_events(events: list[Event], path: str, redact: bool, out: Out) -> None:
+def _print_events(events: list[RecordedChange], path: str, redact: bool, out: Out) -> None:
     if not events:
         return
     rows = []
@@ -303,9 +369,9 @@ def _print_events(events: list[Event], path: str, redact: bool, out: Out) -> Non
         if not isinstance(event.change.body, CloseSessionTxn | None):
             details = body_text(event.change.body, redact)
             if event.change.path == path:
-                details = details.removeprefix(printable(path)).strip()
+                details = details.removeprefix(safe_text(path)).strip()
         elif event.change.path != path:
-            details = printable(event.change.path)
+            details = safe_text(event.change.path)
         if event.place != "history":
             details += f"  [{event.place}]"
         rows.append(
@@ -321,7 +387,7 @@ def _print_events(events: list[Event], path: str, redact: bool, out: Out) -> Non
 def _closing_line(
     recovery: Recovery, options: BlameOptions, now: dict[str, object] | None, count: int
 ) -> str:
-    text = f"{counted(count, 'change')} of {printable(options.path)}"
+    text = f"{counted(count, 'change')} of {safe_text(options.path)}"
     text += " shown (--limit)" if count == options.limit else " in the records that are left"
     if recovery.tree is None:
         return f"{text}; no state is proven in which to look for it"
@@ -331,7 +397,7 @@ def _closing_line(
     return f"{text}has version {now['version']} and was created by {now['czxid']}"
 
 
-def _event_fields(event: Event, redact: bool) -> dict[str, object]:
+def _event_fields(event: RecordedChange, redact: bool) -> dict[str, object]:
     change = event.change
     header = change.entry.header
     details = {} if change.body is None else body_fields(change.body, redact)

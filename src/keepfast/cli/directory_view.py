@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keepfast.cli.output import CommandFailed, DocumentStream, ExitCode, Out, print_document
 from keepfast.cli.recovery_view import (
-    Target,
+    NamedDirectory,
     exit_code_of,
     print_problems,
     print_verdict,
@@ -43,14 +43,13 @@ from keepfast.storage import (
     list_directory,
     load_manifest,
     prefix,
-    recover,
-    repair,
+    recover_in_use,
     survey_log,
 )
 from keepfast.wire import CorruptManifest, StorageError, Zxid, format_zxid
 
 _TIME = struct.Struct(">q")
-_TIME_OFFSET = 20  # in an entry: behind session id, cxid and zxid
+_TIME_OFFSET = 20  # in an entry: after session id, cxid and zxid
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +86,23 @@ class _File:
 
 
 def show_directory(
-    disk: Disk, directory: DataDirectory, target: Target, as_json: bool, out: Out
+    disk: Disk, directory: DataDirectory, target: NamedDirectory, as_json: bool, out: Out
 ) -> ExitCode:
     """Print the files of a directory and what they prove; gives the exit code."""
-    is_held = repair.is_held(disk, directory)
-    recovery = recover(disk, directory)
-    files = [*_snapshots(disk, directory, recovery), *_logs(disk, directory, recovery)]
+    recovery, view, use = recover_in_use(disk, directory, full=False)
+    target = replace(target, is_in_use=bool(use))
+    files = [*_snapshots(view, directory, recovery), *_logs(view, directory, recovery)]
     manifest = _manifest_fields(disk, directory)
-    code = exit_code_of(recovery)
+    code = exit_code_of(recovery, use)
     if as_json:
         document: dict[str, object] = {"schema": "keepfast.directory/1"}
-        document |= recovery_fields(recovery, directory, target, is_held)
+        document |= recovery_fields(recovery, directory, target, use)
         document["manifest"] = manifest
         document["files"] = [file.fields for file in files]
         document["exit_code"] = int(code)
         print_document(out, document)
         return code
-    print_verdict(out, recovery, target, is_held)
+    print_verdict(out, recovery, target, use)
     out.facts([*verdict_rows(recovery), ("manifest", _manifest_text(manifest))])
     if files:
         out.line()
@@ -193,7 +192,7 @@ def _manifest_text(fields: dict[str, object] | None) -> str:
 def show_tree(
     disk: Disk,
     directory: DataDirectory,
-    target: Target,
+    target: NamedDirectory,
     moment: tuple[Zxid | None, int | None],
     options: SnapshotOptions,
     out: Out,
@@ -224,7 +223,7 @@ def show_tree(
     out.facts(
         [
             ("tree at", head_text(found.head)),
-            ("from", f"{base} and {counted(found.replay.applied, 'record')} behind it"),
+            ("from", f"{base} and {counted(found.replay.applied, 'record')} after it"),
             ("tree digest", hexadecimal(found.tree.digest)),
             ("znodes", str(found.tree.node_count)),
             *([("note", note)] if note else []),
@@ -237,7 +236,7 @@ def show_tree(
 
 
 def _prefix(
-    disk: Disk, directory: DataDirectory, target: Target, until: Zxid | None
+    disk: Disk, directory: DataDirectory, target: NamedDirectory, until: Zxid | None
 ) -> prefix.Prefix:
     limit = prefix.NO_LIMIT if until is None else until
     found = prefix.prefix_of(disk, directory, limit)

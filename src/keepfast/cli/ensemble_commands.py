@@ -7,19 +7,21 @@ from typing import Annotated
 
 import typer
 
+from keepfast.cli.console_command import console_command
+
 Work = Callable[[], int]
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 LogDir = Annotated[
     str | None,
-    typer.Option("--log-dir", metavar="DIR", help="The dataLogDir, if the logs lie apart."),
+    typer.Option("--log-dir", metavar="DIR", help="The dataLogDir, if logs are stored separately."),
 ]
 
 
 def ensemble_command(
     directory: Annotated[
         str,
-        typer.Argument(metavar="DIR", help="Where all that the servers have lies."),
+        typer.Argument(metavar="DIR", help="Holds configuration, data and logs of the servers."),
     ],
     size: Annotated[
         int | None, typer.Option("-n", min=2, max=9, metavar="N", help="How many servers; 3.")
@@ -31,12 +33,12 @@ def ensemble_command(
 ) -> Work:
     """Run an ensemble of real processes on this machine, until Ctrl-C.
 
-    The same DIR again goes on where it stopped. `keepfast ensemble rescue DIR` accepts the loss of
-    data where nothing else helps.
+    Started again with the same DIR, it continues where it stopped. `keepfast ensemble rescue DIR`
+    accepts the loss of data where nothing else helps.
     """
 
     def work() -> int:
-        from keepfast.cli.ensemble import EnsembleArguments, ensemble
+        from keepfast.cli.ensemble_command import EnsembleArguments, ensemble
 
         return ensemble(EnsembleArguments(directory, size, base_port))
 
@@ -53,14 +55,14 @@ def rescue_command(
     log_dir: LogDir = None,
     as_json: AsJson = False,
 ) -> Work:
-    """Let a server vote again whose data were lost, damaged or not proven.
+    """Let a server whose data was lost, damaged or not proven vote again.
 
     Shows what its directory holds and up to which zxid; what was acknowledged beyond that is given
     up. Nothing is deleted. For ensembles that lost a majority, and for nothing else.
     """
 
     def work() -> int:
-        from keepfast.cli.rescue import RescueArguments, rescue
+        from keepfast.cli.rescue_command import RescueArguments, rescue
 
         return rescue(RescueArguments(tuple(places), log_dir, yes, as_json))
 
@@ -72,14 +74,15 @@ def status_command(
         list[str], typer.Argument(metavar="HOST:PORT...", help="Client ports of its servers.")
     ],
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="For each question.")
+        float,
+        typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Timeout of each request."),
     ] = 2.0,
     admin_port: Annotated[
         int, typer.Option("--admin-port", metavar="P", help="Where admin servers listen.")
     ] = 8080,
     as_json: AsJson = False,
 ) -> Work:
-    """Show the servers of a running ensemble, of Keepfast or Apache, and whether it is well.
+    """Show the servers of a running ensemble, of Keepfast or Apache, and whether it is healthy.
 
     Exit code 1 if a server is down, nobody or more than one leads, or trees differ.
     """
@@ -97,3 +100,4 @@ def add_ensemble_commands(app: typer.Typer) -> None:
     app.command("ensemble")(ensemble_command)
     app.command("ensemble rescue")(rescue_command)
     app.command("status")(status_command)
+    app.command("console")(console_command)

@@ -17,6 +17,7 @@ from keepfast.pipeline import (
     Moment,
     PlaceError,
     ServersDisagree,
+    SparkNotUsable,
     StateUnknown,
     as_named,
     one_ensemble,
@@ -34,12 +35,12 @@ def explained() -> Iterator[None]:
         raise CommandFailed(as_named(str(error)), ExitCode.WRONG) from error
     except StateUnknown as error:
         raise CommandFailed(as_named(str(error)), ExitCode.REFUSED) from error
-    except JavaNotFound as error:
+    except (JavaNotFound, SparkNotUsable) as error:
         raise CommandFailed(str(error), ExitCode.REFUSED) from error
 
 
 def open_ensemble(places: Sequence[str]) -> EnsembleFiles:
-    """The one ensemble behind the places; ends the command if there is none, or more."""
+    """The one ensemble at the places; ends the command if there is none, or more."""
     try:
         with explained():
             return one_ensemble(places)
@@ -75,7 +76,7 @@ def state_rows(state: EnsembleState) -> list[tuple[str, str]]:
     replayed = counted(chosen.prefix.replay.applied, "record")
     rows = [
         ("tree at", head_text(state.head)),
-        ("from", f"server {chosen.server}, {base} and {replayed} behind it"),
+        ("from", f"server {chosen.server}, {base} and {replayed} after it"),
         ("the same on", ", ".join(f"server {name}" for name in state.agreeing)),
         ("tree digest", hexadecimal(state.tree.digest)),
         ("state digest", hexadecimal(state.tree.state_digest)),
@@ -83,9 +84,9 @@ def state_rows(state: EnsembleState) -> list[tuple[str, str]]:
     ]
     if state.differing:
         names = ", ".join(f"server {name}" for name in state.differing)
-        why = "keepfast audit tells why"
+        why = "keepfast audit shows why"
         if state.is_past:
-            why = "records that were never committed may lie in its files; keepfast audit tells"
+            why = "records that were never committed may lie in its files; keepfast audit shows it"
         rows.append(("another on", f"{names}: {why}"))
     rows += [(f"server {name}", why) for name, why in state.silent.items()]
     rows += [("note", note) for note in (chosen.note, state.caution) if note]

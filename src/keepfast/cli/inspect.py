@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from keepfast.cli.blame import BlameOptions, blame
+from keepfast.cli.blame import BlamedServer, BlameOptions, blame
 from keepfast.cli.directory_view import show_directory, show_tree
 from keepfast.cli.log_view import LogOptions, show_log
 from keepfast.cli.output import CommandFailed, Out
 from keepfast.cli.places import check_permission, open_directory, reading
-from keepfast.cli.records import RecordFilter, parse_types
-from keepfast.cli.recovery_view import Target
+from keepfast.cli.record_lines import RecordFilter, parse_types
+from keepfast.cli.recovery_view import NamedDirectory
 from keepfast.cli.snapshot_view import SnapshotOptions, show_snapshot
 from keepfast.cli.values import parse_moment
-from keepfast.storage import Disk, parse_snapshot_name
+from keepfast.storage import DataDirectory, Disk, parse_snapshot_name
 from keepfast.tree import path_problem
 
 _MAGIC_SIZE = 4
@@ -83,7 +84,7 @@ def _kind_of_file(disk: Disk, path: str) -> str:
         magic = file.read_at(0, _MAGIC_SIZE)
     if size == 0:
         raise CommandFailed(
-            f"{path} is empty (0 bytes): neither a log nor a snapshot; keepfast verify DIR tells "
+            f"{path} is empty (0 bytes): neither a log nor a snapshot; keepfast verify DIR shows "
             "whether it matters"
         )
     parsed = parse_snapshot_name(path.rpartition("/")[2])
@@ -115,7 +116,7 @@ def _snapshot_options(options: InspectOptions) -> SnapshotOptions:
 
 def _inspect_directory(disk: Disk, options: InspectOptions, out: Out) -> int:
     directory = open_directory(disk, options.path, options.log_dir)
-    target = Target(options.path, options.log_dir)
+    target = NamedDirectory(options.path, options.log_dir)
     if options.types:
         raise CommandFailed("--type goes with a log: name one of the log files of the directory")
     if options.as_lines:
@@ -126,18 +127,45 @@ def _inspect_directory(disk: Disk, options: InspectOptions, out: Out) -> int:
     return show_tree(disk, directory, target, moment, _snapshot_options(options), out)
 
 
-def inspect_blame(
-    path: str,
-    log_dir: str | None,
-    znode: str,
-    with_children: bool,
-    limit: int | None,
-    redact: bool,
-    as_json: bool,
-) -> int:
-    """Show what changed a znode; gives the exit code."""
-    _check_path(znode)
+def inspect_blame(places: Sequence[str], log_dir: str | None, options: BlameOptions) -> int:
+    """Show what changed a znode, by the files of one server or of all; gives the exit code."""
+    _check_path(options.path)
+    if log_dir is not None and len(places) > 1:
+        raise CommandFailed("--log-dir goes with one directory; name several as DIR:LOGDIR")
     with reading("reading") as (disk, out):
-        directory = open_directory(disk, path, log_dir)
-        options = BlameOptions(znode, with_children, limit, redact, as_json)
-        return blame(disk, directory, Target(path, log_dir), options, out)
+        return blame(disk, _blamed_servers(disk, places, log_dir), options, out)
+
+
+def _blamed_servers(disk: Disk, places: Sequence[str], log_dir: str | None) -> list[BlamedServer]:
+    path = places[0]
+    if len(places) == 1:
+        try:
+            directory = open_directory(disk, path, log_dir)
+            return [BlamedServer(path, directory, NamedDirectory(path, log_dir))]
+        except CommandFailed as error:
+            may_be_root = isinstance(error.__cause__, FileNotFoundError) or ":" in path
+            if log_dir is not None or not may_be_root:
+                raise
+            try:
+                return _servers_of(places)
+            except CommandFailed:
+                # It is no root of servers either.
+                raise error from None
+    return _servers_of(places)
+
+
+def _servers_of(places: Sequence[str]) -> list[BlamedServer]:
+    from keepfast.cli.ensembles import open_ensemble
+
+    # As a person would name them: the places are made absolute on the way.
+    return [
+        BlamedServer(
+            one.server,
+            DataDirectory(one.snapshots_dir, one.logs_dir),
+            NamedDirectory(
+                os.path.relpath(one.snapshots_dir),
+                None if one.logs_dir == one.snapshots_dir else os.path.relpath(one.logs_dir),
+            ),
+        )
+        for one in open_ensemble(places).servers
+    ]

@@ -10,7 +10,7 @@ from itertools import chain, islice
 import msgspec
 
 from keepfast.cli.output import CommandFailed, DocumentStream, ExitCode, Out, to_json
-from keepfast.cli.records import (
+from keepfast.cli.record_lines import (
     TEXT_HEAD,
     RecordFilter,
     Selected,
@@ -260,7 +260,7 @@ def _print_lines(
     options: LogOptions,
     out: Out,
 ) -> None:
-    """One JSON value a line: the records, and at last how the log ends."""
+    """One JSON value per line: the records, and at last how the log ends."""
     for lines in _encoded(view, first, records, options.redact, "\n"):
         out.line(lines)
     out.line(to_json({"schema": "keepfast.log/1", "file": view.path, **_ending_fields(view)}))

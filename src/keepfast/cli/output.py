@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,6 +57,8 @@ class Out:
         self._before = before
         self._parts: list[str] = []
         self._size = 0
+        # In place of ESC until it is written, so that no text of others can hold one.
+        self._escape = f"\x1b{secrets.token_hex(8)}"
         self.has_colour = self._stream.isatty() and not os.environ.get("NO_COLOR")
 
     def line(self, text: str = "") -> None:
@@ -63,7 +66,7 @@ class Out:
         self.write(text + "\n")
 
     def write(self, text: str) -> None:
-        """Print text as it is."""
+        """Print text; what is not printable in it is escaped."""
         self._parts.append(text)
         self._size += len(text)
         if self._size >= _FLUSH_CHARACTERS:
@@ -72,6 +75,12 @@ class Out:
     def flush(self) -> None:
         """Hand over what waits."""
         text = "".join(self._parts)
+        if not text.replace("\n", "").isprintable():
+            # Here, as a command that only shows its help needs none of it.
+            from keepfast.wire import safe_lines
+
+            # Our own colours stay; whatever else is not printable was somebody else's idea.
+            text = "\x1b".join(map(safe_lines, text.split(self._escape)))
         self._parts.clear()
         self._size = 0
         if self._before is not None and self._stream.isatty():
@@ -81,7 +90,8 @@ class Out:
 
     def paint(self, text: str, style: str) -> str:
         """`text` in a colour, where there are colours."""
-        return f"\x1b[{_ANSI[style]}m{text}\x1b[0m" if self.has_colour and style else text
+        escape = self._escape
+        return f"{escape}[{_ANSI[style]}m{text}{escape}[0m" if self.has_colour and style else text
 
     def facts(self, rows: Iterable[tuple[str, str]]) -> None:
         """Print names and values, one pair a line."""
@@ -119,7 +129,10 @@ def to_json(value: object, indent: int | None = None) -> str:
     except UnicodeEncodeError:
         # The name of a file that is not UTF-8, on the command line or in a directory.
         return json.dumps(value, indent=indent)
-    return (data if indent is None else msgspec.json.format(data, indent=indent)).decode()
+    from keepfast.wire import safe_json
+
+    text = (data if indent is None else msgspec.json.format(data, indent=indent)).decode()
+    return safe_json(text)
 
 
 def print_document(out: Out, document: dict[str, object]) -> None:
@@ -145,7 +158,7 @@ class DocumentStream:
             self.field(name, value)
 
     def array(self, name: str, items: Iterable[str]) -> None:
-        """Print an array of values that are JSON already, one a line."""
+        """Print an array of values that are JSON already, one per line."""
         write = self._out.write
         write(f"{self._separator}{to_json(name)}: [")
         before = "\n"

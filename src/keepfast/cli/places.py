@@ -13,7 +13,7 @@ _WHAT_IS_EXPECTED = "expected is a dataDir of ZooKeeper or Keepfast, or its vers
 
 
 def open_directory(disk: Disk, path: str, log_dir: str | None = None) -> DataDirectory:
-    """The data directory behind `path`; ends the command if there is none."""
+    """The data directory at `path`; ends the command if there is none."""
     for place in (path, *([log_dir] if log_dir is not None else [])):
         _check_directory(disk, place)
     try:

@@ -25,7 +25,7 @@ def run_quickly(words: Sequence[str]) -> int | None:
     # takes. `run_server` switches this on again.
     gc.disable()
     try:
-        from keepfast.cli.serve import ServeArguments, serve
+        from keepfast.cli.serve_command import ServeArguments, serve
 
         return serve(ServeArguments(plain.path, None, None, plain.definitions, False))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - handed on, not passed over

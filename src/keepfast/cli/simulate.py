@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document, progress_bar
-from keepfast.sim import Outcome, Simulation, run_seed
+from keepfast.sim import SeedOutcome, Simulation, run_seed
 
 _SCHEMA: Final = "keepfast.simulate/1"
 # So many runs at most are shown one by one; more are only counted, but for those that failed.
@@ -62,7 +62,7 @@ def _seeds(arguments: SimulateArguments) -> range:
     return range(arguments.first, arguments.first + arguments.seeds)
 
 
-def _traced(arguments: SimulateArguments, out: Out) -> Iterator[Outcome]:
+def _traced(arguments: SimulateArguments, out: Out) -> Iterator[SeedOutcome]:
     for seed in _seeds(arguments):
         simulation = Simulation(seed)
         outcome = simulation.run()
@@ -74,13 +74,14 @@ def _traced(arguments: SimulateArguments, out: Out) -> Iterator[Outcome]:
 
 
 @contextmanager
-def _runner(arguments: SimulateArguments) -> Iterator[Iterator[Outcome]]:
+def _runner(arguments: SimulateArguments) -> Iterator[Iterator[SeedOutcome]]:
     """The outcomes, in the order in which they come in."""
     seeds = _seeds(arguments)
     if arguments.master is not None:
+        from keepfast.cli.ensembles import explained
         from keepfast.pipeline import spark_session
 
-        with spark_session(arguments.master) as spark:
+        with explained(), spark_session(arguments.master) as spark:
             driver = spark.sparkContext
             slices = max(1, min(len(seeds), 4 * driver.defaultParallelism))
             yield driver.parallelize(seeds, slices).map(run_seed).toLocalIterator()
@@ -100,7 +101,7 @@ def _runner(arguments: SimulateArguments) -> Iterator[Iterator[Outcome]]:
             raise
 
 
-def _report(out: Out, outcomes: list[Outcome], seconds: float) -> None:
+def _report(out: Out, outcomes: list[SeedOutcome], seconds: float) -> None:
     failed = [outcome for outcome in outcomes if not outcome.is_well]
     shown = outcomes if len(outcomes) <= _MOST_ROWS else failed[:_MOST_ROWS]
     if shown:
@@ -113,15 +114,17 @@ def _report(out: Out, outcomes: list[Outcome], seconds: float) -> None:
         out.line()
     simulated = sum(outcome.simulated_ms for outcome in outcomes) / 1000
     speed = simulated / seconds if seconds else 0.0
+    pace = 60 * len(outcomes) / seconds if seconds else 0.0
     verdict = out.paint(f"{len(failed)} failed", "bad") if failed else out.paint("all well", "good")
     out.line(
         f"{len(outcomes)} seeds, {verdict}: {sum(o.txns for o in outcomes)} txns, "
         f"{sum(o.answers for o in outcomes)} answers, {sum(o.faults for o in outcomes)} faults; "
-        f"{simulated:.0f} s simulated in {seconds:.1f} s, {speed:.0f} times real time"
+        f"{simulated:.0f} s simulated in {seconds:.1f} s, {speed:.0f} times real time, "
+        f"{pace:.0f} seeds a minute"
     )
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
+def _row(outcome: SeedOutcome) -> tuple[str, ...]:
     return (
         str(outcome.seed),
         outcome.checker or "well",
@@ -134,7 +137,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     )
 
 
-def _document(outcomes: list[Outcome], seconds: float) -> dict[str, object]:
+def _document(outcomes: list[SeedOutcome], seconds: float) -> dict[str, object]:
     simulated_ms = sum(outcome.simulated_ms for outcome in outcomes)
     notes: Counter[str] = Counter()
     for outcome in outcomes:

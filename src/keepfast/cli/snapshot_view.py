@@ -122,7 +122,9 @@ def _print_text(loaded: _Loaded, top: str, options: SnapshotOptions, out: Out) -
             f"{loaded.digest_verdict}"
         )
         if loaded.digest_verdict == "differs":
-            digest += " (normal if it was copied while writes went on: keepfast verify replays it)"
+            digest += (
+                " (normal if it was copied while writes continued: keepfast verify replays it)"
+            )
     fuzzy = "none seen" if loaded.ahead == info.zxid else f"up to {format_zxid(loaded.ahead)}"
     out.facts(
         [

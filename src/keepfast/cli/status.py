@@ -1,4 +1,4 @@
-"""`keepfast status`: the servers of an ensemble, and whether it is well."""
+"""`keepfast status`: the servers of an ensemble, and whether it is healthy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document
-from keepfast.client import Address, Gravity, ServerStatus, Verdict, look_at, parse_target
+from keepfast.client import (
+    EnsembleStatus,
+    Gravity,
+    ServerAddress,
+    ServerStatus,
+    look_at,
+    parse_target,
+)
 
 HEADS = ("server", "id", "role", "standing", "epoch", "zxid", "digest", "lag", "clients", "version")
 NUMBERS = "id epoch lag clients"
@@ -36,9 +43,9 @@ def status(arguments: StatusArguments) -> int:
     return code
 
 
-def addresses_of(texts: Sequence[str]) -> list[Address]:
+def addresses_of(texts: Sequence[str]) -> list[ServerAddress]:
     """The addresses of a command line: host:port, or several with commas; each once."""
-    found: dict[Address, None] = {}
+    found: dict[ServerAddress, None] = {}
     for text in texts:
         try:
             found |= dict.fromkeys(parse_target(text).addresses)
@@ -47,14 +54,14 @@ def addresses_of(texts: Sequence[str]) -> list[Address]:
     return list(found)
 
 
-def exit_code_of(verdict: Verdict) -> ExitCode:
+def exit_code_of(verdict: EnsembleStatus) -> ExitCode:
     """What a verdict means for scripts."""
     if verdict.is_wrong:
         return ExitCode.WRONG
     return ExitCode.OK if verdict.is_well else ExitCode.INCOMPLETE
 
 
-def row_of(server: ServerStatus, verdict: Verdict) -> list[str]:
+def row_of(server: ServerStatus, verdict: EnsembleStatus) -> list[str]:
     """One server as the cells of a table."""
     lag = verdict.lag_of(server)
     return [
@@ -81,7 +88,7 @@ def _text(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def summary_of(verdict: Verdict) -> str:
+def summary_of(verdict: EnsembleStatus) -> str:
     """One sentence about the whole."""
     serving = [server for server in verdict.servers if server.is_serving]
     leader = verdict.leader
@@ -95,7 +102,7 @@ def summary_of(verdict: Verdict) -> str:
     return text
 
 
-def _print(verdict: Verdict, out: Out) -> None:
+def _print(verdict: EnsembleStatus, out: Out) -> None:
     out.table(HEADS, [row_of(server, verdict) for server in verdict.servers], NUMBERS)
     for server in verdict.servers:
         kind, reason = server.facts.get("catch_up"), server.facts.get("catch_up_reason")
@@ -110,7 +117,7 @@ def _print(verdict: Verdict, out: Out) -> None:
         out.line(f"{label} [{finding.kind}] {finding.sentence}")
 
 
-def document_of(verdict: Verdict, code: ExitCode) -> dict[str, object]:
+def document_of(verdict: EnsembleStatus, code: ExitCode) -> dict[str, object]:
     """The same for machines."""
     leader = verdict.leader
     return {
@@ -131,7 +138,7 @@ def document_of(verdict: Verdict, code: ExitCode) -> dict[str, object]:
     }
 
 
-def _server_fields(server: ServerStatus, verdict: Verdict) -> dict[str, object]:
+def _server_fields(server: ServerStatus, verdict: EnsembleStatus) -> dict[str, object]:
     facts = server.facts
     catch_up = None
     if "catch_up" in facts:

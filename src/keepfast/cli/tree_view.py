@@ -12,11 +12,10 @@ from keepfast.cli.values import (
     data_fields,
     data_text,
     hexadecimal,
-    printable,
     utc,
 )
 from keepfast.tree import Kind, Node, Tree, kind_of, persisted, ttl_of
-from keepfast.wire import format_zxid
+from keepfast.wire import format_zxid, safe_text
 
 Znode = tuple[str, Node]
 
@@ -40,7 +39,7 @@ def check_top(tree: Tree, top: str | None, where: str) -> str:
         raise CommandFailed(f"--path {top!r} is no path of a znode; it begins with /")
     top = top.rstrip("/") or "/"
     if tree.find(top) is None:
-        raise CommandFailed(f"there is no znode {printable(top)} in {where}", ExitCode.REFUSED)
+        raise CommandFailed(f"there is no znode {safe_text(top)} in {where}", ExitCode.REFUSED)
     return top
 
 
@@ -62,7 +61,7 @@ def print_znodes(out: Out, tree: Tree, found: Iterable[Znode], redact: bool) -> 
         stat = persisted(node)
         text = (
             f"{format_zxid(stat.czxid):<12}  {format_zxid(stat.mzxid):<12}  {utc(stat.mtime):<24}  "
-            f"{stat.version:>7}  {len(node.children or ()):>8}  {printable(path)}  "
+            f"{stat.version:>7}  {len(node.children or ()):>8}  {safe_text(path)}  "
             f"{data_text(node.data, redact)}  acl={acl_text(tree.acl_of(node))}"
         )
         kind = _kind(node)

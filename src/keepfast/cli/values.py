@@ -22,6 +22,7 @@ from keepfast.wire import (
     format_zxid,
     make_zxid,
     parse_zxid,
+    safe_text,
 )
 
 _PERMISSIONS: Final = ((4, "c"), (8, "d"), (1, "r"), (2, "w"), (16, "a"))
@@ -30,6 +31,8 @@ _OPEN_SCHEMES: Final = frozenset(("world", "auth", "ip", "sasl", "x509", "host")
 _SHOWN_CHARACTERS: Final = 64
 _SHA_DIGITS: Final = 16
 _CACHE_LIMIT: Final = 4096
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _EPOCH_AND_COUNTER: Final = re.compile(r"([0-9a-fA-F]{1,8})\.([0-9a-fA-F]{1,8})\Z")
 
 _seconds: dict[int, str] = {}
@@ -91,15 +94,6 @@ def parse_moment(text: str) -> tuple[Zxid | None, int | None]:
     return None, round(moment.timestamp() * 1000)
 
 
-def printable(text: str) -> str:
-    """Text that cannot move a terminal's cursor or hide something."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
-
-
 def _as_text(data: bytes) -> str | None:
     try:
         text = data.decode()
@@ -138,7 +132,7 @@ def data_text(data: bytes | None, redact: bool) -> str:
         shown = f"0x{data[: _SHOWN_CHARACTERS // 2].hex()}"
         return shown if len(data) <= _SHOWN_CHARACTERS // 2 else f"{shown}… ({len(data)} bytes)"
     quoted = text[:_SHOWN_CHARACTERS].replace("\\", "\\\\").replace('"', '\\"')
-    quoted = f'"{printable(quoted)}"'
+    quoted = f'"{safe_text(quoted)}"'
     return quoted if len(data) <= _SHOWN_CHARACTERS else f"{quoted}… ({len(data)} bytes)"
 
 
@@ -161,15 +155,15 @@ def acl_texts(acl: AclList | None) -> list[str] | None:
     texts = []
     for perms, (scheme, id_) in acl:
         letters = "".join(letter for bit, letter in _PERMISSIONS if perms & bit) or "-"
-        texts.append(f"{printable(scheme)}:{_shown_id(scheme, id_)}:{letters}")
+        texts.append(f"{safe_text(scheme)}:{_shown_id(scheme, id_)}:{letters}")
     return texts
 
 
 def _shown_id(scheme: str, id_: str) -> str:
     if scheme in _OPEN_SCHEMES:
-        return printable(id_)
+        return safe_text(id_)
     user, colon, _ = id_.partition(":")
-    return f"{printable(user)}:(hidden)" if colon else "(hidden)"
+    return f"{safe_text(user)}:(hidden)" if colon else "(hidden)"
 
 
 def acl_text(acl: AclList | None) -> str:
@@ -191,3 +185,11 @@ def size_text(size: int) -> str:
 def counted(count: int, noun: str) -> str:
     """A number of things, with the plural where it belongs."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Seconds of a text such as 30s, 12h or 7d."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise CommandFailed(f"{option} {text}: not a duration; write 30s, 15m, 12h, 7d or 4w")
+    return float(found[1]) * _SECONDS[found[2]]

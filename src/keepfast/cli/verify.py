@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from keepfast.cli.output import ExitCode, Out, print_document
 from keepfast.cli.recovery_view import (
-    Target,
+    NamedDirectory,
     exit_code_of,
     print_problems,
     print_verdict,
@@ -22,19 +24,23 @@ from keepfast.storage import (
     has_path,
     list_directory,
     plan_retention,
-    recover,
+    recover_in_use,
 )
-from keepfast.storage import repair as repairs
 from keepfast.wire import format_zxid
 
 
 def verify(
-    disk: Disk, directory: DataDirectory, target: Target, retain: int, as_json: bool, out: Out
+    disk: Disk,
+    directory: DataDirectory,
+    target: NamedDirectory,
+    retain: int,
+    as_json: bool,
+    out: Out,
 ) -> ExitCode:
     """Read everything, print the verdict and give the exit code. Changes nothing."""
-    is_held = repairs.is_held(disk, directory)
-    recovery = recover(disk, directory, full=True)
-    snapshots = _snapshots(disk, directory, recovery)
+    recovery, view, use = recover_in_use(disk, directory, full=True)
+    target = replace(target, is_in_use=bool(use))
+    snapshots = _snapshots(view, directory, recovery)
     plan = _purge(recovery, retain)
     # What a finished change put out of use is listed until the next one, and gone already.
     aside = [
@@ -42,10 +48,10 @@ def verify(
         for retired in recovery.manifest.retired
         if not retired.delete and disk.exists(directory.path_of(retired.name))
     ]
-    code = exit_code_of(recovery)
+    code = exit_code_of(recovery, use)
     if as_json:
         document: dict[str, object] = {"schema": "keepfast.verify/1"}
-        document |= recovery_fields(recovery, directory, target, is_held)
+        document |= recovery_fields(recovery, directory, target, use)
         document["log"] = _log_fields(recovery)
         document["retention"] = {
             "retain": retain,
@@ -58,7 +64,7 @@ def verify(
         document["exit_code"] = int(code)
         print_document(out, document)
         return code
-    print_verdict(out, recovery, target, is_held)
+    print_verdict(out, recovery, target, use)
     rows = verdict_rows(recovery)
     if recovery.tree is not None:
         rows.append(("log serves", _log_text(recovery)))
@@ -91,7 +97,7 @@ def _snapshots(
         elif has_path(recovery.manifest, entry, recovery.head):
             path = "unproven" if recovery.standing is Standing.UNPROVEN else "proven"
         else:
-            path = "none: records are missing behind it"
+            path = "none: records are missing after it"
         found.append((name, "0x" + name.split(".")[1], path))
     return found
 

@@ -8,27 +8,29 @@ every operation of the protocol (containers, TTL, addWatch, whoAmI, multiRead, .
 """
 
 from keepfast.client.client import Client
+from keepfast.client.client_options import ClientOptions
+from keepfast.client.client_paths import validate_path
+from keepfast.client.connection import ServerConnection
 from keepfast.client.errors import InvalidPath, OperationFailed
 from keepfast.client.events import ClientEvent, ClientState
-from keepfast.client.hosts import Address, Target, parse_target
-from keepfast.client.options import ClientOptions
-from keepfast.client.paths import validate_path
+from keepfast.client.hosts import ServerAddress, Target, parse_target
 from keepfast.client.probe import ServerStatus, ask_word, probe
-from keepfast.client.verdict import Finding, Gravity, Verdict, judge, look_at
+from keepfast.client.verdict import EnsembleStatus, Gravity, StatusFinding, judge, look_at
 
 __all__ = [
-    "Address",
     "Client",
     "ClientEvent",
     "ClientOptions",
     "ClientState",
-    "Finding",
+    "EnsembleStatus",
     "Gravity",
     "InvalidPath",
     "OperationFailed",
+    "ServerAddress",
+    "ServerConnection",
     "ServerStatus",
+    "StatusFinding",
     "Target",
-    "Verdict",
     "ask_word",
     "judge",
     "look_at",

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from keepfast.client.client_options import ClientOptions
+from keepfast.client.client_paths import validate_path
 from keepfast.client.errors import OperationFailed
 from keepfast.client.events import ClientEvent, ClientState
-from keepfast.client.hosts import Address, Target, parse_target
-from keepfast.client.options import ClientOptions
-from keepfast.client.paths import validate_path
+from keepfast.client.hosts import ServerAddress, Target, parse_target
 from keepfast.client.session import Pending, Session
-from keepfast.client.watches import WatchKind
+from keepfast.client.watches import ClientWatchKind
 from keepfast.wire import (
     OPEN_ACL,
     AclList,
@@ -159,7 +159,7 @@ class Client:
         return self._session.last_zxid
 
     @property
-    def server(self) -> Address | None:
+    def server(self) -> ServerAddress | None:
         """Who answered last."""
         return self._session.server
 
@@ -170,7 +170,7 @@ class Client:
     ) -> GetDataResponse:
         server_path = self._to_server(path)
         request = GetDataRequest(server_path, watch)
-        hook = self._watching(WatchKind.DATA, server_path, watch)
+        hook = self._watching(ClientWatchKind.DATA, server_path, watch)
         return self._ask(GetDataResponse, OpCode.GET_DATA, request, path, hook, timeout_s)
 
     def exists(self, path: str, watch: bool = False) -> Stat | None:
@@ -179,9 +179,9 @@ class Client:
 
         def register(err: int) -> None:
             if watch and err == ErrorCode.OK:
-                self._session.watches.add(WatchKind.DATA, server_path)
+                self._session.watches.add(ClientWatchKind.DATA, server_path)
             elif watch and err == ErrorCode.NO_NODE:
-                self._session.watches.add(WatchKind.EXIST, server_path)
+                self._session.watches.add(ClientWatchKind.EXIST, server_path)
 
         request = ExistsRequest(server_path, watch)
         try:
@@ -197,7 +197,7 @@ class Client:
         """The names of the children, in no order."""
         server_path = self._to_server(path)
         request = GetChildrenRequest(server_path, watch)
-        hook = self._watching(WatchKind.CHILD, server_path, watch)
+        hook = self._watching(ClientWatchKind.CHILD, server_path, watch)
         return self._ask(
             GetChildrenResponse, OpCode.GET_CHILDREN, request, path, hook, timeout_s
         ).children
@@ -206,7 +206,7 @@ class Client:
         """The names of the children, in no order, and the znode's Stat."""
         server_path = self._to_server(path)
         request = GetChildren2Request(server_path, watch)
-        hook = self._watching(WatchKind.CHILD, server_path, watch)
+        hook = self._watching(ClientWatchKind.CHILD, server_path, watch)
         return self._ask(GetChildren2Response, OpCode.GET_CHILDREN2, request, path, hook)
 
     def get_acl(self, path: str) -> GetACLResponse:
@@ -227,7 +227,7 @@ class Client:
 
     def get_config(self, watch: bool = False) -> GetDataResponse:
         """The ensemble's membership; its znode lies outside any chroot."""
-        hook = self._watching(WatchKind.DATA, CONFIG_PATH, watch)
+        hook = self._watching(ClientWatchKind.DATA, CONFIG_PATH, watch)
         request = GetDataRequest(CONFIG_PATH, watch)
         return self._ask(GetDataResponse, OpCode.GET_DATA, request, CONFIG_PATH, hook)
 
@@ -284,7 +284,7 @@ class Client:
         return self._ask(SetACLResponse, OpCode.SET_ACL, request, path).stat
 
     def multi(self, ops: Sequence[MultiOp]) -> tuple[MultiResult, ...]:
-        """All operations or none; each result tells what became of its operation."""
+        """All operations or none; each result says what became of its operation."""
         return self._multi(OpCode.MULTI, ops)
 
     def multi_read(self, ops: Sequence[MultiOp]) -> tuple[MultiResult, ...]:
@@ -308,9 +308,9 @@ class Client:
         """Watch until `remove_watches`, with everything below if recursive."""
         server_path = self._to_server(path)
         kind = (
-            WatchKind.RECURSIVE
+            ClientWatchKind.RECURSIVE
             if mode is AddWatchMode.PERSISTENT_RECURSIVE
-            else WatchKind.PERSISTENT
+            else ClientWatchKind.PERSISTENT
         )
         hook = self._watching(kind, server_path, True)
         self._call(OpCode.ADD_WATCH, AddWatchRequest(server_path, mode), path, hook)
@@ -327,9 +327,9 @@ class Client:
         return True
 
     def remove_watches(self, path: str, type: WatcherType, *, is_local: bool = False) -> None:
-        """Forget watches. If local, here even where the server cannot be told.
+        """Forget watches. If local, here even where the server cannot be asked.
 
-        NO_WATCHER if there was none. An event tells of each kind that was removed.
+        NO_WATCHER if there was none. An event reports each kind that was removed.
         """
         server_path = self._to_server(path)
         session = self._session
@@ -421,7 +421,7 @@ class Client:
         return one
 
     def _watching(
-        self, kind: WatchKind, server_path: str, watch: bool
+        self, kind: ClientWatchKind, server_path: str, watch: bool
     ) -> Callable[[int], None] | None:
         """What to do with the reply to a request that also sets a watch."""
         if not watch:

@@ -12,8 +12,8 @@ import time
 from collections import deque
 from typing import Final
 
-from keepfast.client.hosts import Address
-from keepfast.client.options import ClientOptions
+from keepfast.client.client_options import ClientOptions
+from keepfast.client.hosts import ServerAddress
 from keepfast.wire import (
     ConnectRequest,
     ConnectResponse,
@@ -35,10 +35,12 @@ class RefusedError(OSError):
     """The server answered, and not by a session; the text says what."""
 
 
-class Connection:
+class ServerConnection:
     """A connection that is set up; `response` is the server's answer to the handshake."""
 
-    def __init__(self, address: Address, request: ConnectRequest, options: ClientOptions) -> None:
+    def __init__(
+        self, address: ServerAddress, request: ConnectRequest, options: ClientOptions
+    ) -> None:
         self.address = address
         self._parser = FrameParser(options.max_reply_bytes)
         self._early: list[bytes] = []
@@ -117,7 +119,7 @@ class Connection:
         return decode(ConnectResponse, first)
 
 
-def _dial(address: Address, options: ClientOptions) -> socket.socket:
+def _dial(address: ServerAddress, options: ClientOptions) -> socket.socket:
     try:
         plain = socket.create_connection(address, options.connect_timeout_s)
     except UnicodeError as error:

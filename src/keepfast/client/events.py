@@ -1,4 +1,4 @@
-"""What a client tells about itself and about what it watches."""
+"""What a client reports about itself and about what it watches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClientState(Enum):
 class ClientEvent(NamedTuple):
     """A change of a watched znode, or (type NONE, no path) of the session's own state.
 
-    `zxid` is that of the change where the server tells it (3.9), else -1.
+    `zxid` is that of the change where the server sends it (3.9), else -1.
     """
 
     type: EventType

@@ -6,8 +6,8 @@ import ipaddress
 import re
 from typing import Final, NamedTuple
 
+from keepfast.client.client_paths import validate_path
 from keepfast.client.errors import InvalidPath
-from keepfast.client.paths import validate_path
 
 DEFAULT_PORT: Final = 2181
 
@@ -15,7 +15,7 @@ _HOST_AND_PORT = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d{1,5})?)?")
 _MAX_PORT = 65535
 
 
-class Address(NamedTuple):
+class ServerAddress(NamedTuple):
     host: str
     port: int
 
@@ -26,7 +26,7 @@ class Address(NamedTuple):
 class Target(NamedTuple):
     """Where to connect to. `chroot` is "" or a path that stands in front of every other path."""
 
-    addresses: tuple[Address, ...]
+    addresses: tuple[ServerAddress, ...]
     chroot: str = ""
 
 
@@ -47,9 +47,9 @@ def parse_target(text: str) -> Target:
     return Target(addresses, chroot)
 
 
-def _parse_address(text: str) -> Address:
+def _parse_address(text: str) -> ServerAddress:
     if _is_ipv6(text):
-        return Address(text, DEFAULT_PORT)
+        return ServerAddress(text, DEFAULT_PORT)
     match = _HOST_AND_PORT.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not host:port")
@@ -57,7 +57,7 @@ def _parse_address(text: str) -> Address:
     number = int(port) if port else DEFAULT_PORT
     if not 0 < number <= _MAX_PORT:
         raise ValueError(f"{text!r}: there is no port {number}")
-    return Address(in_brackets or name, number)
+    return ServerAddress(in_brackets or name, number)
 
 
 def _is_ipv6(text: str) -> bool:

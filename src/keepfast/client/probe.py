@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from keepfast.client.client import Client
+from keepfast.client.client_options import ClientOptions
 from keepfast.client.errors import OperationFailed
-from keepfast.client.hosts import Address, Target
-from keepfast.client.options import ClientOptions
+from keepfast.client.hosts import ServerAddress, Target
 
 _NOT_ALLOWED: Final = "is not executed because it is not in the whitelist"
 _NOT_SERVING: Final = "not currently serving requests"
-_MOST_ANSWER_BYTES: Final = 16 << 20
+_MAX_ANSWER_BYTES: Final = 16 << 20
 _WORD: Final = 1 << 64
 ADMIN_PORT: Final = 8080
 
@@ -29,7 +29,7 @@ ADMIN_PORT: Final = 8080
 class ServerStatus:
     """What is known about one server; None and "": not known."""
 
-    address: Address
+    address: ServerAddress
     # Whether something answered there; `problem` says what is wrong if it is not as it should be.
     is_reached: bool = False
     is_serving: bool = False
@@ -44,17 +44,17 @@ class ServerStatus:
     digests: dict[int, int] = field(default_factory=dict)
     # The ids of those who vote.
     voters: frozenset[int] = frozenset()
-    # What only Keepfast servers tell: standing, epochs, leader, ensemble, last catch-up, ...
+    # What only Keepfast servers report: standing, epochs, leader, ensemble, last catch-up, ...
     facts: dict[str, str] = field(default_factory=dict)
     # Who was asked with success.
     sources: list[str] = field(default_factory=list)
 
     @property
     def epoch(self) -> int | None:
-        """The epoch that it agreed to, or that of its last zxid where that is all it tells."""
-        told = self.facts.get("current_epoch")
-        if told is not None:
-            return int(told)
+        """The epoch that it agreed to, or that of its last zxid where that is all it reports."""
+        reported = self.facts.get("current_epoch")
+        if reported is not None:
+            return int(reported)
         return None if self.zxid is None or self.role == "standalone" else self.zxid >> 32
 
     @property
@@ -68,7 +68,7 @@ class ServerStatus:
         return self.facts.get("standing", "")
 
 
-def ask_word(address: Address, word: str, timeout_s: float) -> str:
+def ask_word(address: ServerAddress, word: str, timeout_s: float) -> str:
     """The answer to a four-letter word; "" if the server hangs up. Raises OSError."""
     parts: list[bytes] = []
     size = 0
@@ -78,14 +78,16 @@ def ask_word(address: Address, word: str, timeout_s: float) -> str:
             while chunk := connection.recv(1 << 16):
                 parts.append(chunk)
                 size += len(chunk)
-                if size > _MOST_ANSWER_BYTES:
+                if size > _MAX_ANSWER_BYTES:
                     break
         except ConnectionResetError:
             pass  # how Apache refuses what is not a word of its own
     return b"".join(parts).decode("utf-8", "replace")
 
 
-def probe(address: Address, timeout_s: float = 2.0, admin_port: int = ADMIN_PORT) -> ServerStatus:
+def probe(
+    address: ServerAddress, timeout_s: float = 2.0, admin_port: int = ADMIN_PORT
+) -> ServerStatus:
     """Ask a server everything; never raises for what the server does or does not do."""
     status = ServerStatus(address)
     try:
@@ -222,7 +224,7 @@ def _command(status: ServerStatus, name: str, timeout_s: float, port: int) -> di
     try:
         connection.request("GET", f"/commands/{name}")
         response = connection.getresponse()
-        document = json.loads(response.read(_MOST_ANSWER_BYTES))
+        document = json.loads(response.read(_MAX_ANSWER_BYTES))
     finally:
         connection.close()
     is_answer = isinstance(document, dict) and document.get("error") is None

@@ -25,12 +25,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from keepfast.client.connection import Connection
+from keepfast.client.client_options import ClientOptions
+from keepfast.client.connection import ServerConnection
 from keepfast.client.errors import OperationFailed, error_code
 from keepfast.client.events import ClientEvent, ClientState
-from keepfast.client.hosts import Address
-from keepfast.client.options import ClientOptions
-from keepfast.client.watches import WatchTable
+from keepfast.client.hosts import ServerAddress
+from keepfast.client.watches import ClientWatchTable
 from keepfast.wire import (
     AuthPacket,
     ConnectRequest,
@@ -90,20 +90,20 @@ class Session:
 
     def __init__(
         self,
-        addresses: Sequence[Address],
+        addresses: Sequence[ServerAddress],
         options: ClientOptions,
         on_event: Callable[[ClientEvent], None],
         to_client_path: Callable[[str], str],
     ) -> None:
         self.options = options
-        self.watches = WatchTable()
+        self.watches = ClientWatchTable()
         self.state = ClientState.CONNECTING
         self.session_id = SessionId(0)
         self.timeout_ms = options.session_timeout_ms
         self.last_zxid = Zxid(0)
-        self.server: Address | None = None
+        self.server: ServerAddress | None = None
         #: Why each server was of no use in the last round, for people.
-        self.failures: dict[Address, str] = {}
+        self.failures: dict[ServerAddress, str] = {}
         self._addresses = addresses
         self._on_event = on_event
         self._to_client_path = to_client_path
@@ -119,6 +119,8 @@ class Session:
         self._waiting: deque[Pending] = deque()
         self._in_flight: dict[int, Pending] = {}
         self._auths_in_flight: deque[Pending] = deque()
+        # Frames that set the watches again, until the credentials of this connection are answered.
+        self._restoring: list[bytes] = []
         self._next_xid = 1
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
@@ -186,7 +188,7 @@ class Session:
             return
 
         def stop(_: int) -> None:
-            # In the session's thread, with the reply: the server hangs up right behind it, and
+            # In the session's thread, with the reply: the server hangs up right after it, and
             # that must not be taken for a lost connection.
             self._is_stopping = True
 
@@ -267,16 +269,16 @@ class Session:
             if was_alive:
                 self._tell(KeeperState.CLOSED)
 
-    def _connect_round(self) -> Connection | None:
-        """Try every server once, beginning behind the last one that was tried."""
-        failures: dict[Address, str] = {}
+    def _connect_round(self) -> ServerConnection | None:
+        """Try every server once, beginning after the last one that was tried."""
+        failures: dict[ServerAddress, str] = {}
         for _ in self._addresses:
             if self._is_stopping:
                 return None
             address = self._addresses[self._next_address % len(self._addresses)]
             self._next_address += 1
             try:
-                connection = Connection(address, self._connect_request(), self.options)
+                connection = ServerConnection(address, self._connect_request(), self.options)
             except (OSError, MalformedRecord) as error:
                 failures[address] = _reason(error)
                 continue
@@ -303,7 +305,7 @@ class Session:
             self.options.read_only,
         )
 
-    def _accept(self, connection: Connection) -> bool:
+    def _accept(self, connection: ServerConnection) -> bool:
         """Take the server's answer to the handshake; False if the session is gone."""
         response = connection.response
         if response.timeout_ms <= 0:
@@ -322,8 +324,10 @@ class Session:
         for packet in self._auths:
             self._auths_in_flight.append(Pending(OpCode.AUTH, b"", None, Xid.AUTH))
             connection.send(_frame(Xid.AUTH, OpCode.AUTH, encode(packet)))
-        for type, request in self.watches.restoring_requests(self.last_zxid):
-            connection.send(_frame(Xid.SET_WATCHES, type, encode(request)))
+        self._restoring = [
+            _frame(Xid.SET_WATCHES, type, encode(request))
+            for type, request in self.watches.restoring_requests(self.last_zxid)
+        ]
         if response.read_only:
             self._become(ClientState.CONNECTED_READ_ONLY)
             self._tell(KeeperState.CONNECTED_READ_ONLY)
@@ -333,7 +337,7 @@ class Session:
             self._tell(KeeperState.SYNC_CONNECTED)
         return True
 
-    def _converse(self, connection: Connection) -> None:
+    def _converse(self, connection: ServerConnection) -> None:
         """Send and receive until the connection ends, for whatever reason."""
         reason = "closed"
         try:
@@ -352,7 +356,7 @@ class Session:
         else:
             self._fail(self._final_error(), also_unsent=True)
 
-    def _exchange(self, connection: Connection) -> None:
+    def _exchange(self, connection: ServerConnection) -> None:
         read_timeout_s = self.timeout_ms / 1000 * 2 / 3
         ping_interval_s = min(read_timeout_s / 2, _LONGEST_PING_INTERVAL_S)
         last_heard = last_sent = time.monotonic()
@@ -382,9 +386,16 @@ class Session:
                         last_heard = time.monotonic()
                         self._take(payload)
 
-    def _send_waiting(self, connection: Connection) -> bool:
-        has_sent = False
-        while True:
+    def _send_waiting(self, connection: ServerConnection) -> bool:
+        if self._auths_in_flight:
+            # A server that refuses a credential answers and hangs up. What it was sent meanwhile
+            # would reset the connection, and the refusal would be taken for a lost connection.
+            return False
+        has_sent = bool(self._restoring)
+        for frame in self._restoring:
+            connection.send(frame)
+        self._restoring = []
+        while not self._auths_in_flight:
             with self._changed:
                 if not self._waiting:
                     return has_sent
@@ -397,6 +408,7 @@ class Session:
                 self._in_flight[pending.xid] = pending
             connection.send(_frame(pending.xid, pending.type, pending.body))
             has_sent = True
+        return has_sent
 
     def _take(self, payload: bytes) -> None:
         header = _HEADER.decode(payload)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from keepfast.client.hosts import Address
+from keepfast.client.hosts import ServerAddress
 from keepfast.client.probe import ADMIN_PORT, ServerStatus, probe
 
 _ROUNDS: Final = 5
@@ -25,21 +25,21 @@ class Gravity(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StatusFinding:
     """One sentence about the ensemble or one of its servers."""
 
     kind: str
     gravity: Gravity
     sentence: str
-    server: Address | None = None
+    server: ServerAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EnsembleStatus:
     """The servers, as they were asked, and what is to be said about them."""
 
     servers: tuple[ServerStatus, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[StatusFinding, ...]
     leader: ServerStatus | None
 
     @property
@@ -53,7 +53,7 @@ class Verdict:
         return any(finding.gravity is Gravity.WRONG for finding in self.findings)
 
     def lag_of(self, server: ServerStatus) -> int | None:
-        """How many txns it is behind the leader; None: that cannot be told."""
+        """How many txns it is behind the leader; None: that is not known."""
         leader = self.leader
         if leader is None or leader.zxid is None or server.zxid is None:
             return None
@@ -64,13 +64,13 @@ class Verdict:
 
 
 def look_at(
-    addresses: Sequence[Address], timeout_s: float = 2.0, admin_port: int = ADMIN_PORT
-) -> Verdict:
+    addresses: Sequence[ServerAddress], timeout_s: float = 2.0, admin_port: int = ADMIN_PORT
+) -> EnsembleStatus:
     """Ask all servers at once, again where their digests were not of the same moment; then judge.
 
-    Writes go on while servers are asked, so that each shows the digest of another zxid.
+    Writes continue while servers are asked, so that each shows the digest of another zxid.
     """
-    seen: dict[Address, ServerStatus] = {}
+    seen: dict[ServerAddress, ServerStatus] = {}
     with ThreadPoolExecutor(len(addresses)) as pool:
         for number in range(_ROUNDS):
             if number:
@@ -88,7 +88,7 @@ def look_at(
     return verdict
 
 
-def judge(servers: Sequence[ServerStatus]) -> Verdict:
+def judge(servers: Sequence[ServerStatus]) -> EnsembleStatus:
     """What is to be said about these servers."""
     findings = [finding for server in servers for finding in _about(server)]
     leaders = [server for server in servers if server.role == "leader" and server.is_serving]
@@ -96,41 +96,41 @@ def judge(servers: Sequence[ServerStatus]) -> Verdict:
     findings += _about_leaders(servers, leaders)
     findings += _about_identity(servers)
     findings += _about_digests(servers, leader)
-    return Verdict(tuple(servers), tuple(findings), leader)
+    return EnsembleStatus(tuple(servers), tuple(findings), leader)
 
 
-def _about(server: ServerStatus) -> list[Finding]:
+def _about(server: ServerStatus) -> list[StatusFinding]:
     """What can be seen at one server alone."""
     address = server.address
     if not server.is_reached:
-        return [Finding("down", Gravity.WRONG, f"{address} {server.problem}", address)]
+        return [StatusFinding("down", Gravity.WRONG, f"{address} {server.problem}", address)]
     found = []
     if server.problem:
         sentence = f"{_name(server)} does not serve: {server.problem}"
-        found.append(Finding("not-serving", Gravity.WRONG, sentence, address))
+        found.append(StatusFinding("not-serving", Gravity.WRONG, sentence, address))
     elif not server.role:
         sentence = f"{address} does not say what it is: no four-letter word is allowed there"
-        found.append(Finding("role-unknown", Gravity.UNKNOWN, sentence, address))
+        found.append(StatusFinding("role-unknown", Gravity.UNKNOWN, sentence, address))
     elif server.standing not in ("", "whole"):
         sentence = f"the data of {_name(server)} are {server.standing}"
-        found.append(Finding("not-whole", Gravity.WRONG, sentence, address))
+        found.append(StatusFinding("not-whole", Gravity.WRONG, sentence, address))
     if server.facts.get("writable") == "0":
         sentence = f"{_name(server)} takes no writes: its disk is full"
-        found.append(Finding("disk-full", Gravity.WRONG, sentence, address))
+        found.append(StatusFinding("disk-full", Gravity.WRONG, sentence, address))
     return found
 
 
 def _about_leaders(
     servers: Sequence[ServerStatus], leaders: Sequence[ServerStatus]
-) -> list[Finding]:
+) -> list[StatusFinding]:
     if len(leaders) > 1:
         names = " and ".join(f"{_name(one)} in epoch {one.epoch}" for one in leaders)
-        return [Finding("two-leaders", Gravity.WRONG, f"more than one server leads: {names}")]
+        return [StatusFinding("two-leaders", Gravity.WRONG, f"more than one server leads: {names}")]
     alone = [server for server in servers if server.role == "standalone"]
     if alone and len(servers) > 1:
         names = ", ".join(str(one.address) for one in alone)
         sentence = f"these are no members of an ensemble, but servers alone: {names}"
-        return [Finding("standalone", Gravity.WRONG, sentence)]
+        return [StatusFinding("standalone", Gravity.WRONG, sentence)]
     if leaders or alone:
         return []
     asked = {server.server_id for server in servers}
@@ -139,21 +139,25 @@ def _about_leaders(
     if led_by - asked or (known - asked and any(server.is_serving for server in servers)):
         others = ", ".join(map(str, sorted(known - asked)))
         sentence = f"none of these leads, and servers {others} were not asked: name them too"
-        return [Finding("leader-unknown", Gravity.UNKNOWN, sentence)]
+        return [StatusFinding("leader-unknown", Gravity.UNKNOWN, sentence)]
     if any(server.is_reached and not server.role for server in servers):
-        return [Finding("leader-unknown", Gravity.UNKNOWN, "nobody says that it leads")]
-    return [Finding("no-leader", Gravity.WRONG, "there is no leader: writes are not possible")]
+        return [StatusFinding("leader-unknown", Gravity.UNKNOWN, "nobody says that it leads")]
+    return [
+        StatusFinding("no-leader", Gravity.WRONG, "there is no leader: writes are not possible")
+    ]
 
 
-def _about_identity(servers: Sequence[ServerStatus]) -> list[Finding]:
+def _about_identity(servers: Sequence[ServerStatus]) -> list[StatusFinding]:
     known = {s.facts["ensemble"]: s for s in servers if s.facts.get("ensemble")}
     if len(known) < 2:
         return []
     text = ", ".join(f"{_name(server)} to {name}" for name, server in known.items())
-    return [Finding("two-ensembles", Gravity.WRONG, f"data of different ensembles: {text}")]
+    return [StatusFinding("two-ensembles", Gravity.WRONG, f"data of different ensembles: {text}")]
 
 
-def _about_digests(servers: Sequence[ServerStatus], leader: ServerStatus | None) -> list[Finding]:
+def _about_digests(
+    servers: Sequence[ServerStatus], leader: ServerStatus | None
+) -> list[StatusFinding]:
     """Two trees of one zxid have to be equal; and each server has to be compared with another."""
     present = [server for server in servers if server.is_serving and server.role != "standalone"]
     if len(present) < 2:
@@ -170,14 +174,16 @@ def _about_digests(servers: Sequence[ServerStatus], leader: ServerStatus | None)
             f"{digest:#x} at {', '.join(map(_name, ones))}" for digest, ones in groups[at].items()
         )
         sentence = f"the trees differ at zxid {at:#x}: {sides}"
-        findings.append(Finding("digest-mismatch", Gravity.WRONG, sentence))
+        findings.append(StatusFinding("digest-mismatch", Gravity.WRONG, sentence))
     compared = leader or present[0]
     for server in present:
         if server is not compared and not server.digests.keys() & compared.digests.keys():
             sentence = f"the tree of {_name(server)} could not be compared with {_name(compared)}'s"
             if not server.digests:
                 sentence += ": it shows no digest (4lw.commands.whitelist: hash)"
-            findings.append(Finding("digest-unknown", Gravity.UNKNOWN, sentence, server.address))
+            findings.append(
+                StatusFinding("digest-unknown", Gravity.UNKNOWN, sentence, server.address)
+            )
     return findings
 
 

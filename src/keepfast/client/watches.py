@@ -28,7 +28,7 @@ from keepfast.wire import (
 )
 
 
-class WatchKind(Enum):
+class ClientWatchKind(Enum):
     DATA = "data"
     EXIST = "exist"
     CHILD = "child"
@@ -37,36 +37,36 @@ class WatchKind(Enum):
 
 
 _TRIGGERED: Final = {
-    EventType.NODE_CREATED: (WatchKind.DATA, WatchKind.EXIST),
-    EventType.NODE_DATA_CHANGED: (WatchKind.DATA, WatchKind.EXIST),
-    EventType.NODE_CHILDREN_CHANGED: (WatchKind.CHILD,),
-    EventType.NODE_DELETED: (WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD),
+    EventType.NODE_CREATED: (ClientWatchKind.DATA, ClientWatchKind.EXIST),
+    EventType.NODE_DATA_CHANGED: (ClientWatchKind.DATA, ClientWatchKind.EXIST),
+    EventType.NODE_CHILDREN_CHANGED: (ClientWatchKind.CHILD,),
+    EventType.NODE_DELETED: (ClientWatchKind.DATA, ClientWatchKind.EXIST, ClientWatchKind.CHILD),
 }
 _KINDS_OF_TYPE: Final = {
-    WatcherType.CHILDREN: (WatchKind.CHILD,),
-    WatcherType.DATA: (WatchKind.DATA, WatchKind.EXIST),
-    WatcherType.PERSISTENT: (WatchKind.PERSISTENT,),
-    WatcherType.PERSISTENT_RECURSIVE: (WatchKind.RECURSIVE,),
-    WatcherType.ANY: tuple(WatchKind),
+    WatcherType.CHILDREN: (ClientWatchKind.CHILD,),
+    WatcherType.DATA: (ClientWatchKind.DATA, ClientWatchKind.EXIST),
+    WatcherType.PERSISTENT: (ClientWatchKind.PERSISTENT,),
+    WatcherType.PERSISTENT_RECURSIVE: (ClientWatchKind.RECURSIVE,),
+    WatcherType.ANY: tuple(ClientWatchKind),
 }
 _EVENT_OF_REMOVAL: Final = {
-    WatchKind.DATA: EventType.DATA_WATCH_REMOVED,
-    WatchKind.EXIST: EventType.DATA_WATCH_REMOVED,
-    WatchKind.CHILD: EventType.CHILD_WATCH_REMOVED,
-    WatchKind.PERSISTENT: EventType.PERSISTENT_WATCH_REMOVED,
-    WatchKind.RECURSIVE: EventType.PERSISTENT_WATCH_REMOVED,
+    ClientWatchKind.DATA: EventType.DATA_WATCH_REMOVED,
+    ClientWatchKind.EXIST: EventType.DATA_WATCH_REMOVED,
+    ClientWatchKind.CHILD: EventType.CHILD_WATCH_REMOVED,
+    ClientWatchKind.PERSISTENT: EventType.PERSISTENT_WATCH_REMOVED,
+    ClientWatchKind.RECURSIVE: EventType.PERSISTENT_WATCH_REMOVED,
 }
 # Far below the longest frame that a server takes (1 MiB), which a site may have set lower.
 _LARGEST_BATCH: Final = 128 * 1024
 
 
-class WatchTable:
+class ClientWatchTable:
     """The watches of one session."""
 
     def __init__(self) -> None:
-        self._paths: dict[WatchKind, set[str]] = {kind: set() for kind in WatchKind}
+        self._paths: dict[ClientWatchKind, set[str]] = {kind: set() for kind in ClientWatchKind}
 
-    def add(self, kind: WatchKind, path: str) -> None:
+    def add(self, kind: ClientWatchKind, path: str) -> None:
         self._paths[kind].add(path)
 
     def count(self) -> int:
@@ -82,11 +82,11 @@ class WatchTable:
             if path in self._paths[kind]:
                 self._paths[kind].remove(path)
                 is_wanted = True
-        if path in self._paths[WatchKind.PERSISTENT]:
+        if path in self._paths[ClientWatchKind.PERSISTENT]:
             return True
-        if type != EventType.NODE_CHILDREN_CHANGED and self._paths[WatchKind.RECURSIVE]:
+        if type != EventType.NODE_CHILDREN_CHANGED and self._paths[ClientWatchKind.RECURSIVE]:
             is_wanted = is_wanted or any(
-                one in self._paths[WatchKind.RECURSIVE] for one in _with_ancestors(path)
+                one in self._paths[ClientWatchKind.RECURSIVE] for one in _with_ancestors(path)
             )
         return is_wanted
 
@@ -94,7 +94,7 @@ class WatchTable:
         return any(path in self._paths[kind] for kind in _KINDS_OF_TYPE[type])
 
     def remove(self, type: WatcherType, path: str) -> list[EventType]:
-        """Forget watches; the events that tell of it, one a kind of watch."""
+        """Forget watches; the events that report it, one per kind of watch."""
         events: list[EventType] = []
         for kind in _KINDS_OF_TYPE[type]:
             if path in self._paths[kind]:
@@ -110,8 +110,8 @@ class WatchTable:
         """
         return [_request(batch, last_zxid) for batch in self._batches()]
 
-    def _batches(self) -> Iterator[dict[WatchKind, list[str]]]:
-        batch: dict[WatchKind, list[str]] = {}
+    def _batches(self) -> Iterator[dict[ClientWatchKind, list[str]]]:
+        batch: dict[ClientWatchKind, list[str]] = {}
         size = 0
         for kind, paths in self._paths.items():
             for path in sorted(paths):
@@ -126,13 +126,15 @@ class WatchTable:
 
 
 def _request(
-    batch: dict[WatchKind, list[str]], last_zxid: Zxid
+    batch: dict[ClientWatchKind, list[str]], last_zxid: Zxid
 ) -> tuple[OpCode, SetWatches | SetWatches2]:
-    def paths(kind: WatchKind) -> tuple[str, ...]:
+    def paths(kind: ClientWatchKind) -> tuple[str, ...]:
         return tuple(batch.get(kind, ()))
 
-    data, exist, child = map(paths, (WatchKind.DATA, WatchKind.EXIST, WatchKind.CHILD))
-    persistent, recursive = map(paths, (WatchKind.PERSISTENT, WatchKind.RECURSIVE))
+    data, exist, child = map(
+        paths, (ClientWatchKind.DATA, ClientWatchKind.EXIST, ClientWatchKind.CHILD)
+    )
+    persistent, recursive = map(paths, (ClientWatchKind.PERSISTENT, ClientWatchKind.RECURSIVE))
     if not persistent and not recursive:
         return OpCode.SET_WATCHES, SetWatches(last_zxid, data, exist, child)
     request = SetWatches2(last_zxid, data, exist, child, persistent, recursive)

@@ -6,21 +6,17 @@ processes, files and ports.
 """
 
 from keepfast.lab.lab import Lab, LabError, Teller
-from keepfast.lab.outcome import Ending, Outcome, play
-from keepfast.lab.releases import Release, ReleaseError, find_release
+from keepfast.lab.play_outcome import ScenarioEnding, ScenarioOutcome, play
 from keepfast.lab.scenario import Scenario
 from keepfast.lab.scenarios import SCENARIOS
 
 __all__ = [
     "SCENARIOS",
-    "Ending",
     "Lab",
     "LabError",
-    "Outcome",
-    "Release",
-    "ReleaseError",
     "Scenario",
+    "ScenarioEnding",
+    "ScenarioOutcome",
     "Teller",
-    "find_release",
     "play",
 ]

@@ -1,4 +1,4 @@
-"""What a scenario does to an ensemble; each act is told as it happens."""
+"""What a scenario does to an ensemble; each act is reported as it happens."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from keepfast.client import Client, ClientOptions, OperationFailed
-from keepfast.lab import damage
-from keepfast.lab.process import LabError, LabServer, ServerRefused, wait_until
+from keepfast.harness import LOCAL_HOST, HeldPorts, Network, Release
+from keepfast.lab import file_damage
+from keepfast.lab.lab_server import LabError, LabServer, ServerRefused, wait_until
 from keepfast.lab.raw import SESSION_MS, RawSession
-from keepfast.lab.releases import Release
 from keepfast.lab.scenario import Scenario
 from keepfast.lab.small_disk import SmallDisk
-from keepfast.server import LOCAL_HOST, HeldPorts, Network
 from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiOp, OpCode
 
 __all__ = ["Lab", "LabError", "Teller"]
@@ -59,7 +58,7 @@ _CONFIGURATION: Final = {
 
 
 class Teller(Protocol):
-    """Who is told what happens."""
+    """Who is sent reports of what happens."""
 
     def step(self, text: str) -> None:
         """Something was done."""
@@ -181,13 +180,13 @@ class Lab:
         candidate that nobody listens on. Waits until the candidate has taken a snapshot of what it
         has, or for a while.
         """
-        newest = damage.newest_whole(self.servers[candidate].version_dir)
+        newest = file_damage.newest_whole(self.servers[candidate].version_dir)
         self._configure(voter, unheard=candidate)
         for id in (candidate, voter):
             self.servers[id].start(self._properties)
         self._wait_unless_refused(
             [self.servers[candidate]],
-            lambda: damage.newest_whole(self.servers[candidate].version_dir) != newest,
+            lambda: file_damage.newest_whole(self.servers[candidate].version_dir) != newest,
             _UNHEARD_SECONDS,
         )
         self.tell(f"started servers {candidate} and {voter}; all that {voter} hears are votes")
@@ -268,6 +267,15 @@ class Lab:
         zxids = {server.zxid() for server in self._present()}
         # Right after an election a server may show the start of the epoch, which is no txn.
         return min(zxids, default=0) >= 0 and len({z for z in zxids if z & _COUNTER}) <= 1
+
+    def await_snapshot(self, id: int, text: str) -> None:
+        """Wait until the newest whole snapshot of a server holds a text."""
+        version_dir = self.servers[id].version_dir
+        wait_until(
+            lambda: file_damage.is_in_newest(version_dir, text),
+            f"the newest snapshot of server {id} holds {text}",
+            _START_SECONDS,
+        )
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -436,31 +444,31 @@ class Lab:
 
     def lose_newest_snapshot(self, id: int) -> None:
         """Remove the newest snapshot of a server that is down, as a power cut may."""
-        name = damage.lose_newest_snapshot(self.servers[id].version_dir)
+        name = file_damage.lose_newest_snapshot(self.servers[id].version_dir)
         self.tell(f"server {id} lost {name}")
 
     def lose_snapshots_without(self, id: int, text: str) -> None:
         """Remove all snapshots that do not hold a text, on a server that is down."""
-        names = damage.lose_snapshots_without(self.servers[id].version_dir, text)
+        names = file_damage.lose_snapshots_without(self.servers[id].version_dir, text)
         self.tell(f"server {id} lost {_shortened(names)}")
 
     def files(self, id: int) -> dict[str, bytes]:
         """The logs and snapshots of a server that is down, for `undo_trunc`."""
-        return damage.files(self.servers[id].version_dir)
+        return file_damage.files(self.servers[id].version_dir)
 
     def undo_trunc(self, id: int, before: Mapping[str, bytes]) -> None:
         """Have a TRUNC never have reached the disk of a server that is down."""
-        names = damage.undo_trunc(self.servers[id].version_dir, before)
+        names = file_damage.undo_trunc(self.servers[id].version_dir, before)
         self.tell(f"server {id}: {', '.join(names)} as before the TRUNC")
 
     def lose_log(self, id: int, text: str) -> None:
         """Remove the log that holds a text, and the snapshots that make up for it."""
-        names = damage.lose_log(self.servers[id].version_dir, text)
+        names = file_damage.lose_log(self.servers[id].version_dir, text)
         self.tell(f"server {id} lost {', '.join(names)}")
 
     def change_in_snapshot(self, id: int, old: str, new: str) -> None:
         """Change a value in the newest snapshot; every checksum in it is right afterwards."""
-        name = damage.change_in_snapshot(self.servers[id].version_dir, old, new)
+        name = file_damage.change_in_snapshot(self.servers[id].version_dir, old, new)
         self.tell(f"server {id}: {old} in {name} reads {new}")
 
     def put_on_small_disk(self, id: int, size_bytes: int) -> None:
@@ -487,16 +495,16 @@ class Lab:
         server = self.servers[id]
         command = self.release.purge_command(server.data_dir, keep)
         if command:
-            before = damage.files(server.version_dir)
+            before = file_damage.files(server.version_dir)
             subprocess.run(command, capture_output=True, check=False)
             if spared:
-                damage.put_back_snapshot(server.version_dir, before, spared)
-            gone = sorted(before.keys() - damage.files(server.version_dir).keys())
+                file_damage.put_back_snapshot(server.version_dir, before, spared)
+            gone = sorted(before.keys() - file_damage.files(server.version_dir).keys())
             self.tell(f"purge on server {id} removed {_shortened(gone)}")
 
     def zero_record(self, id: int, text: str) -> None:
         """Have the record that holds a text read as zeros, on a server that is down."""
-        name = damage.zero_record(self.servers[id].version_dir, text)
+        name = file_damage.zero_record(self.servers[id].version_dir, text)
         self.tell(f"server {id}: the record of {text} in {name} reads as zeros")
 
     def wipe(self, *ids: int) -> None:

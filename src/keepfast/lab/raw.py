@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from keepfast.client import Address
+from keepfast.client import ServerAddress
 from keepfast.wire import (
     ConnectRequest,
     ConnectResponse,
@@ -41,7 +41,7 @@ class RawSession:
         self._socket: socket.socket | None = None
         self._frames = FrameParser(1 << 20)
 
-    def connect(self, address: Address) -> None:
+    def connect(self, address: ServerAddress) -> None:
         """Open the session, or take it up again, on a server."""
         self.drop()
         self._socket = connection = socket.create_connection(address, _TIMEOUT_SECONDS)
@@ -58,7 +58,7 @@ class RawSession:
         self._connected().sendall(_set_data(path, value))
 
     def set_all(self, path: str, values: Sequence[bytes]) -> None:
-        """Write values one behind the other, many under way at once; wait for all answers."""
+        """Write values one after the other, many under way at once; wait for all answers."""
         connection = self._connected()
         for first in range(0, len(values), _UNDER_WAY):
             some = values[first : first + _UNDER_WAY]

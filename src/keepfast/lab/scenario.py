@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """See the module."""
+    """A failure that can be played, with what it should end in."""
 
     name: str
     # One sentence: what goes wrong where it does.

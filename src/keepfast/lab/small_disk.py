@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from keepfast.lab.process import LabError
+from keepfast.lab.lab_server import LabError
 
 _FILLER: Final = "filler"
 _BLOCK: Final = 4096

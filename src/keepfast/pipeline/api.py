@@ -19,17 +19,21 @@ from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING
 
-from keepfast.pipeline.auditing import audit_places
-from keepfast.pipeline.feed import absolute_place, history_frame, seen_by_tasks
-from keepfast.pipeline.findings import AuditResult, Verdict
-from keepfast.pipeline.outputs import check_out, findings_table, write_documents, write_tables
+from keepfast.pipeline.engine.auditing import audit_places
+from keepfast.pipeline.engine.session import open_session
+from keepfast.pipeline.engine.sources import read_table
+from keepfast.pipeline.engine.sources import register as register_files
+from keepfast.pipeline.engine.stages import AuditOptions
+from keepfast.pipeline.feeds.feed import absolute_place, history_frame, seen_by_tasks
+from keepfast.pipeline.feeds.history_source import HistorySource
+from keepfast.pipeline.feeds.state_source import FORMAT, StateSource
+from keepfast.pipeline.findings.document import AuditResult, Verdict
+from keepfast.pipeline.replay.state import moment_of
+from keepfast.pipeline.report.documents import write_documents
+from keepfast.pipeline.report.outputs import findings_table, write_tables
+from keepfast.pipeline.report.targets import check_out
 from keepfast.pipeline.report.words import summary_of
 from keepfast.pipeline.schemas import FINDING_SCHEMA, spark_schema
-from keepfast.pipeline.session import open_session
-from keepfast.pipeline.sources import read_table
-from keepfast.pipeline.stages import AuditOptions
-from keepfast.pipeline.state import moment_of
-from keepfast.pipeline.state_source import FORMAT, StateSource
 from keepfast.wire import format_zxid
 
 if TYPE_CHECKING:
@@ -61,13 +65,20 @@ class Audit:
     def write(self, out: str) -> None:
         """Write findings.json, report.html and the tables, as `keepfast audit --out` does."""
         check_out(out, self.places)
-        write_documents(self.result, out)
+        write_documents(self.result, out, spark=self.spark)
         write_tables(self.spark, self.places, out, self.result)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         verdict = escape(self.verdict.value)
         return f"<p><b>{verdict}</b>: {escape(summary_of(self.result))}</p>"
+
+
+def register(spark: SparkSession) -> None:
+    """Make every data source known to a session of your own: `spark.read.format("zktxnlog")` ..."""
+    register_files(spark)
+    for source in (HistorySource, StateSource):
+        spark.dataSource.register(source)
 
 
 def audit(
@@ -135,7 +146,7 @@ def _replayed(feed: DataFrame, at: int | str | datetime | None) -> DataFrame:
     if moment.zxid is not None:
         rows = rows.where(F.col("zxid") <= moment.zxid)
     order = F.struct("zxid", "operation")
-    writes = F.col("change").isin("created", "data set")
+    writes = F.col("change").isin("created", "set_data")
     last = rows.groupBy("ensemble", "path").agg(
         F.max_by("change", order).alias("_change"),
         F.max_by("new_data", order).alias("data"),

@@ -163,6 +163,22 @@ FINDING_SCHEMA = pa.schema(
         ("evidence", pa.string()),
         ("advice", pa.string()),
         ("cause", pa.string()),
+        ("first_time", TIME),
+        ("last_time", TIME),
+        ("op", pa.string()),
+        ("session_id", pa.int64()),
+        ("user", pa.string()),
+        ("address", pa.string()),
+    ]
+)
+
+# The transactions of the tables: each record once, whoever holds it.
+RECORD_SCHEMA = pa.schema(
+    [
+        ("ensemble", pa.string()),
+        ("servers", TEXTS),
+        ("standing", pa.string()),
+        *[field for field in TXN_SCHEMA if field.name not in ("ensemble", "server", "problem")],
     ]
 )
 

@@ -1,4 +1,4 @@
-"""Zab without I/O: who belongs to the ensemble, who leads it, and how a history is agreed on.
+"""Zab without I/O: who belongs to the ensemble, who leads it, and how a history is committed.
 
 What may live here: machines that take what peers said and the time, and give what to say and do.
 What may not: sockets, files, threads, clocks, logging, the tree. The driver passes in packets and
@@ -6,6 +6,7 @@ times, and carries out what the machines ask for.
 """
 
 from keepfast.quorum.chains import Chain, Run, chain_of, last_common
+from keepfast.quorum.confirmations import Confirmations
 from keepfast.quorum.effects import (
     Dial,
     DiskOrder,
@@ -17,6 +18,7 @@ from keepfast.quorum.effects import (
     PrepareTree,
     StoreEpochs,
     StoreMembership,
+    StoreSecret,
     TruncateLog,
     UseMembership,
 )
@@ -27,9 +29,15 @@ from keepfast.quorum.election import (
     Election,
     ElectionOptions,
 )
-from keepfast.quorum.hello import TREE_SIGNATURE, decode_snap_digests, encode_snap
-from keepfast.quorum.leader import Leader, LeaderHost, OwnHistory
-from keepfast.quorum.leader import Phase as LeaderPhase
+from keepfast.quorum.hello import (
+    TREE_SIGNATURE,
+    LeaderState,
+    decode_said,
+    decode_snap_digests,
+    encode_snap,
+)
+from keepfast.quorum.leader import Leader, LeaderPhase
+from keepfast.quorum.leader_host import LeaderHost, OwnHistory
 from keepfast.quorum.learner import Learner, LearnerFacts, LearnerHost, Stage
 from keepfast.quorum.learner_link import Step
 from keepfast.quorum.links import (
@@ -40,17 +48,15 @@ from keepfast.quorum.links import (
     encode_packet,
     encode_proposal,
 )
-from keepfast.quorum.membership import (
+from keepfast.quorum.member_spec import (
     Address,
     MemberRole,
-    Membership,
     MemberSpec,
     canonical_host,
     parse_member,
-    parse_membership,
 )
+from keepfast.quorum.membership import Membership, parse_membership
 from keepfast.quorum.notes import Note, note
-from keepfast.quorum.options import QuorumOptions
 from keepfast.quorum.planner import (
     ALWAYS_RECORDS_BYTES,
     CatchUp,
@@ -59,7 +65,18 @@ from keepfast.quorum.planner import (
     ProvenHistory,
     plan_catch_up,
 )
+from keepfast.quorum.plausibility import AheadVoters, comes_from
+from keepfast.quorum.quorum_options import QuorumOptions
 from keepfast.quorum.quorums import Quorums
+from keepfast.quorum.shared_secret import (
+    SECRET_BYTES,
+    Receipt,
+    SharedSecret,
+    decode_offer,
+    decode_receipt,
+    encode_offer,
+    encode_receipt,
+)
 from keepfast.quorum.standing import Standing
 from keepfast.quorum.votes import NO_VOTE, NO_ZXID, Ballot, Vote
 
@@ -68,12 +85,15 @@ __all__ = [
     "ELECTION_NOTES",
     "NO_VOTE",
     "NO_ZXID",
+    "SECRET_BYTES",
     "TREE_SIGNATURE",
     "Address",
+    "AheadVoters",
     "Ballot",
     "Candidacy",
     "CatchUp",
     "Chain",
+    "Confirmations",
     "Dial",
     "DiskOrder",
     "Effect",
@@ -86,6 +106,7 @@ __all__ = [
     "Leader",
     "LeaderHost",
     "LeaderPhase",
+    "LeaderState",
     "Learner",
     "LearnerFacts",
     "LearnerHistory",
@@ -102,23 +123,32 @@ __all__ = [
     "ProvenHistory",
     "QuorumOptions",
     "Quorums",
+    "Receipt",
     "RecordStream",
     "Run",
+    "SharedSecret",
     "Stage",
     "Standing",
     "Step",
     "StoreEpochs",
     "StoreMembership",
+    "StoreSecret",
     "TreeStream",
     "TruncateLog",
     "UseMembership",
     "Vote",
     "canonical_host",
     "chain_of",
+    "comes_from",
+    "decode_offer",
+    "decode_receipt",
+    "decode_said",
     "decode_snap_digests",
     "encode_commit",
+    "encode_offer",
     "encode_packet",
     "encode_proposal",
+    "encode_receipt",
     "encode_snap",
     "last_common",
     "note",

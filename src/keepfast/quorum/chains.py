@@ -2,9 +2,9 @@
 
 The same zxid names the same txn everywhere, and a txn has one predecessor, the one that its leader
 gave it. So two histories that both hold a zxid agree up to it, and the greatest one that both hold
-is the point where they fork. A last zxid alone does not tell that point; a chain does.
+is the point where they fork. A last zxid alone does not show that point; a chain does.
 
-    on the wire, behind the fields that Apache reads
+    on the wire, after the fields that Apache reads
     4   "KFch"
     8   base
     4   number of runs; then each: first (8), last (8)
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from keepfast.wire import MalformedRecord, Zxid, counter_of, follows_in_epoch
+from keepfast.wire import MalformedRecord, Zxid, counter_of, epoch_of, follows_in_epoch
 
 _MAGIC: Final = b"KFch"
 _HEAD: Final = Struct(">4sqi")
@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A history: the oldest state that it can go back to, and the records behind it, in order."""
+    """A history: the oldest state that it can go back to, and the records after it, in order."""
 
     base: Zxid
     runs: tuple[Run, ...] = ()
@@ -47,8 +47,13 @@ class Chain(NamedTuple):
         """Whether `zxid` is a record of this history, or its base."""
         return zxid == self.base or any(run.first <= zxid <= run.last for run in self.runs)
 
+    def epochs(self) -> set[int]:
+        """The epochs of its records; the start of an epoch is no record."""
+        found = {epoch_of(run.first) for run in self.runs}
+        return found | {epoch_of(self.base)} if self.base > 0 and counter_of(self.base) else found
+
     def greatest_up_to(self, zxid: Zxid) -> Zxid | None:
-        """The greatest zxid of this history that is not behind `zxid`."""
+        """The greatest zxid of this history that is not after `zxid`."""
         for run in reversed(self.runs):
             if run.first <= zxid:
                 return min(run.last, zxid)
@@ -64,7 +69,7 @@ class Chain(NamedTuple):
         return None
 
     def recent(self) -> Chain:
-        """The same history as far as it is told to others."""
+        """The same history as far as it is sent to others."""
         if len(self.runs) <= MAX_RUNS:
             return self
         return Chain(self.runs[-MAX_RUNS - 1].last, self.runs[-MAX_RUNS:])
@@ -94,14 +99,14 @@ def last_common(one: Chain, other: Chain) -> Zxid | None:
 
 
 def encode_chain(chain: Chain) -> bytes:
-    """What is told to a peer."""
+    """What is sent to a peer."""
     told = chain.recent()
     head = _HEAD.pack(_MAGIC, told.base, len(told.runs))
     return head + b"".join(_RUN.pack(*run) for run in told.runs)
 
 
 def decode_chain(data: bytes) -> Chain | None:
-    """The chain that stands there; None if the peer tells none."""
+    """The chain that stands there; None if the peer sends none."""
     if data[:4] != _MAGIC:
         return None
     if len(data) < _HEAD.size:

@@ -13,6 +13,7 @@ import msgspec
 from keepfast.quorum.links import Link
 from keepfast.quorum.notes import Note
 from keepfast.quorum.quorums import Quorums
+from keepfast.quorum.shared_secret import SharedSecret
 from keepfast.wire import Notification, ServerId, Zxid
 
 
@@ -45,7 +46,7 @@ class StoreEpochs(msgspec.Struct, frozen=True):
 
 
 class TruncateLog(msgspec.Struct, frozen=True):
-    """Drop everything behind a record, and give the tree that is left; or fail."""
+    """Drop everything after a record, and give the tree that is left; or fail."""
 
     zxid: Zxid
 
@@ -53,7 +54,7 @@ class TruncateLog(msgspec.Struct, frozen=True):
 class InstallTree(msgspec.Struct, frozen=True):
     """Replace the whole history by a tree, and promise the epoch of the leader that sent it.
 
-    A tree that is not exact may hold effects of txns behind its zxid. One that `lacks` something
+    A tree that is not exact may hold effects of txns after its zxid. One that `lacks` something
     is not all that this server may have acknowledged: until the rest is here it must not vote.
     """
 
@@ -68,18 +69,26 @@ class InitialiseStore(msgspec.Struct, frozen=True):
 
 
 class StoreMembership(msgspec.Struct, frozen=True):
-    """Make durable which membership was agreed on last."""
+    """Make durable which membership was committed last."""
 
     text: bytes
+
+
+class StoreSecret(msgspec.Struct, frozen=True):
+    """Make durable what session passwords are made with."""
+
+    secret: SharedSecret
 
 
 class PrepareTree(msgspec.Struct, frozen=True):
     """A TreeStream up to `up_to` will be sent: a snapshot that begins now is not newer than that.
 
-    Later ones may be, and then the learner would have to come again.
+    Later ones may be, and then the learner would have to come again. As in TreeStream, one that is
+    not later than `beyond` does not do.
     """
 
     up_to: Zxid
+    beyond: Zxid = Zxid(-1)
 
 
 class UseMembership(msgspec.Struct, frozen=True):
@@ -89,5 +98,7 @@ class UseMembership(msgspec.Struct, frozen=True):
 
 
 # Done one at a time, in order, when all records before are durable; `disk_done` follows each.
-DiskOrder = StoreEpochs | StoreMembership | TruncateLog | InstallTree | InitialiseStore
+DiskOrder = (
+    StoreEpochs | StoreMembership | StoreSecret | TruncateLog | InstallTree | InitialiseStore
+)
 Effect = Notify | Dial | Hangup | Note | PrepareTree | UseMembership | DiskOrder

@@ -16,7 +16,7 @@ The last two never count votes of servers that look: what they elect might need 
 by settled servers only, and learn as observers do (rule R8).
 
 Fresh ensembles. An empty server cannot tell a new ensemble from one whose data it lost; a majority
-cannot either. `may_initialise` is given only when every other voter has told, in this period, that
+cannot either. `may_initialise` is given only when every other voter has said, in this period, that
 it looks and has no history. That is safe if what is heard was said after this server's process
 began: if some voter kept part of a history that this server acknowledged before it lost its disk,
 that voter cannot say so any more. The first notification on a new connection may be older (servers
@@ -36,9 +36,11 @@ import msgspec
 
 from keepfast.quorum.membership import Membership, parse_membership
 from keepfast.quorum.notes import Note, note
+from keepfast.quorum.plausibility import is_plausible_round
 from keepfast.quorum.quorums import Quorums
 from keepfast.quorum.votes import NO_VOTE, NO_ZXID, Ballot, Vote, is_better, supporters
 from keepfast.wire import (
+    MAX_EPOCH,
     NOTIFICATION_VERSION,
     MalformedRecord,
     Notification,
@@ -70,6 +72,8 @@ class ElectionOptions(msgspec.Struct, frozen=True):
     # How long a better vote is waited for. Low: a server with a shorter history may be elected, and
     # steps down; high: every election that lacks a voter takes that much longer.
     finalize_wait_ms: int = 200
+    # Whether a newer membership that a peer sends is believed. Only where it may change at all.
+    learns_members: bool = True
 
 
 class Elected(msgspec.Struct, frozen=True):
@@ -89,6 +93,8 @@ ELECTION_NOTES: Final = (
     "vote-before-first-look",
     "vote-with-malformed-config",
     "vote-for-no-voter",
+    "vote-of-implausible-round",
+    "vote-of-implausible-epoch",
     "vote-without-history",
     "vote-of-old-round",
     "round-joined",
@@ -113,8 +119,8 @@ class Election:
         self.outbox: list[tuple[ServerId, Notification]] = []
         self.notes: list[Note] = []
         self.result: Elected | None = None
-        # A newer membership that a peer told of; for the caller to adopt by `reconfigure`. Each
-        # version is told once.
+        # A newer membership that a peer sent; for the caller to adopt by `reconfigure`. Each
+        # version is reported once.
         self.learned_config: Membership | None = None
         self.state = PeerState.LOOKING
         # The round; 0 before the first look.
@@ -207,14 +213,14 @@ class Election:
                 self.receive(sender, notification, now_ms)
 
     def leave(self) -> None:
-        """The role is over, and `look` follows later: nobody is told of the old role any more.
+        """The role is over, and `look` follows later: nobody is sent the old role any more.
 
         A leader that said that it leads while its disk is still at work would be followed again.
         """
         self._has_left = True
 
     def settle(self, state: PeerState, leader: ServerId, peer_epoch: int) -> None:
-        """The role is established, or its epoch has changed: this is what others are told now."""
+        """The role is established, or its epoch has changed: this is what others are sent now."""
         invariant(state is not PeerState.LOOKING, "a server that looks has not settled")
         self.state = state
         self._vote = Vote(leader, self._vote.zxid, peer_epoch)
@@ -237,7 +243,7 @@ class Election:
             self._begin_round()
 
     def peer_linked(self, peer: ServerId) -> None:
-        """A new connection with that server is there: it is told what we say now."""
+        """A new connection with that server is there: it is sent what we say now."""
         self._heard.discard(peer)
         self._fresh.discard(peer)
         if self.election_epoch and not self._has_left:
@@ -275,6 +281,12 @@ class Election:
         if self.election_epoch == 0:
             self._note("vote-before-first-look", sender, notification)
             return
+        if not is_plausible_round(notification.election_epoch, self.election_epoch):
+            self._note("vote-of-implausible-round", sender, notification)
+            return
+        if notification.leader_epoch > MAX_EPOCH:
+            self._note("vote-of-implausible-epoch", sender, notification)
+            return
         is_first = sender not in self._heard
         self._heard.add(sender)
         if self._learns_members(sender, notification):
@@ -301,7 +313,7 @@ class Election:
             self._count_settled(sender, ballot)
 
     def _is_helped(self, ballot: Ballot, *, is_voter: bool, is_first: bool) -> bool:
-        """Whether the sender of this should be told at once what we say.
+        """Whether the sender of this should be sent at once what we say.
 
         Answers are not answered for ever: a settled server is not told anything, and of two that
         look only the one of the lower round is (or, of the same round, one that only asks by one
@@ -335,7 +347,7 @@ class Election:
         self._decide()
 
     def _propose(self, vote: Vote) -> None:
-        """Vote for this from now on, and tell all voters."""
+        """Vote for this from now on, and notify all voters."""
         self._vote = vote
         if self._finalize_at_ms is not None:
             self.notes.append(note("finalizing-interrupted", leader=vote.leader))
@@ -403,7 +415,7 @@ class Election:
         return word is not None and word.state is PeerState.LEADING
 
     def _has_quorum(self) -> bool:
-        # By the membership that is agreed on. Who only votes by a change that is not may not even
+        # By the membership that is committed. Who only votes by a change that is not may not even
         # know of it; the leader needs them as well, and they come to it as what they were.
         return self.candidacy is Candidacy.ELIGIBLE and self._quorums.current.is_quorum(
             supporters(self._round, self._my_ballot())
@@ -445,6 +457,8 @@ class Election:
         """Note a newer membership; whether it has other members than ours, told the first time."""
         text = notification.config
         if not text or text == self._config_text or self.state is not PeerState.LOOKING:
+            return False
+        if not self.options.learns_members:
             return False
         try:
             config = parse_membership(text)

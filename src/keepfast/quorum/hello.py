@@ -1,9 +1,9 @@
-"""What Keepfast servers tell each other beyond Apache's fields when a learner connects.
+"""What Keepfast servers send each other beyond Apache's fields when a learner connects.
 
 Apache reads the first bytes of FOLLOWERINFO, LEADERINFO and ACKEPOCH and ignores what follows, so
-the identity of the ensemble and the learner's chain travel behind them.
+the identity of the ensemble and the learner's chain travel after them.
 
-    identity, behind LearnerInfo and behind the protocol version of LEADERINFO
+    identity, after LearnerInfo and after the protocol version of LEADERINFO
     4    "KFid"
     16   identity of the ensemble; all 0: there is none yet
 """
@@ -33,7 +33,9 @@ _INFO: Final = Struct(">qiq")
 _INT: Final = Struct(">i")
 _SNAP_MAGIC: Final = b"KFsn"
 _SNAP: Final = Struct(">4sQQ")
-# What ends the tree behind a SNAP.
+_STATE_MAGIC: Final = b"KFst"
+_STATE: Final = Struct(">4sqQQ")
+# What ends the tree after a SNAP.
 TREE_SIGNATURE: Final = encode_string("BenWasHere")
 
 
@@ -99,7 +101,7 @@ def decode_leader_hello(packet: QuorumPacket) -> LeaderHello:
 
 
 class EpochAck(NamedTuple):
-    """A learner promises an epoch, and tells what it has."""
+    """A learner promises an epoch, and reports what it has."""
 
     current_epoch: int  # -1: this ack does not count
     last: Zxid
@@ -129,12 +131,43 @@ def encode_snap(zxid: Zxid, digest: int, state_digest: int) -> QuorumPacket:
 
 
 def decode_snap_digests(packet: QuorumPacket) -> tuple[int, int] | None:
-    """The digests of the tree that follows, where the leader tells them: then it is exact."""
+    """The digests of the tree that follows, where the leader sends them: then it is exact."""
     data = packet.data or b""
     if len(data) != _SNAP.size or data[: len(_SNAP_MAGIC)] != _SNAP_MAGIC:
         return None
     _, digest, state_digest = _SNAP.unpack(data)
     return digest, state_digest
+
+
+class LeaderState(NamedTuple):
+    """The leader's tree after its last committed txn: Apache's digest, and ours."""
+
+    zxid: Zxid
+    digest: int
+    shared_digest: int
+
+
+def encode_up_to_date(state: LeaderState, said: bytes | None) -> QuorumPacket:
+    """UPTODATE for a learner of our kind; `said`: what else it is sent (shared_secret.py)."""
+    data = _STATE.pack(_STATE_MAGIC, *state) + (said or b"")
+    return QuorumPacket(PacketType.UPTODATE.value, Zxid(-1), data)
+
+
+def decode_leader_state(packet: QuorumPacket) -> LeaderState | None:
+    """What the leader's tree is, where it sends that."""
+    data = packet.data or b""
+    if len(data) < _STATE.size or not data.startswith(_STATE_MAGIC):
+        return None
+    _, zxid, digest, shared_digest = _STATE.unpack_from(data)
+    return LeaderState(Zxid(zxid), digest, shared_digest)
+
+
+def decode_said(packet: QuorumPacket) -> bytes | None:
+    """What a leader of our kind says beside the packet's own content."""
+    data = packet.data
+    if data is not None and data.startswith(_STATE_MAGIC):
+        return data[_STATE.size :]
+    return data
 
 
 def _encode_identity(ensemble: str | None) -> bytes:

@@ -1,7 +1,7 @@
 """A leader's term: discovery, catch-up, broadcast (Zab phases 1 to 3), without I/O.
 
-    DISCOVERY   learners tell the epochs they promised; when a quorum has, the next one is fixed,
-                made durable here, and promised by each learner, which tells what history it has
+    DISCOVERY   learners report the epochs they promised; when a quorum has, the next one is fixed,
+                made durable here, and promised by each learner, which reports what history it has
     CATCH_UP    a quorum has promised, and none of it knows more than this server: each learner gets
                 what it lacks and NEWLEADER, and acknowledges it once all of it is durable there
     BROADCAST   a quorum has: what this server had is the history. Proposals go out, and what
@@ -9,43 +9,63 @@
 
 The leader's own disk is one of the acknowledgements, and always a needed one: this server applies
 only what it has durably itself (R7), so a commit that did not wait for it would win nothing.
-
 A learner that does not vote, or that came as one that does not (its data are not whole), is served
 and never counted (R8).  A learner that joins late goes through the same steps at its own pace.
-
 Prior art: Junqueira, Reed, Serafini, "Zab" (2011); Leader and LearnerHandler of Apache ZooKeeper.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from enum import Enum
-from typing import NamedTuple, Protocol
 
+from keepfast.quorum.acknowledged import agreed_point, designated_leader
+from keepfast.quorum.admission import check_kinship, check_member, doubles_of
+from keepfast.quorum.confirmations import Confirmations
 from keepfast.quorum.effects import Effect, Hangup, PrepareTree, StoreEpochs
 from keepfast.quorum.hello import (
     LeaderHello,
+    LearnerHello,
     decode_epoch_ack,
     decode_learner_hello,
     encode_leader_hello,
+    encode_up_to_date,
 )
+from keepfast.quorum.leader_host import LeaderHost, OwnHistory
 from keepfast.quorum.learner_link import LearnerLink, Step
 from keepfast.quorum.links import (
+    MAX_PACKET_BYTES,
+    Activation,
     Link,
     RecordStream,
     TreeStream,
     encode_commit,
-    encode_inform,
+    encode_commits,
+    encode_informs,
     encode_packet,
     encode_proposal,
 )
-from keepfast.quorum.membership import Membership
 from keepfast.quorum.notes import note
-from keepfast.quorum.options import QuorumOptions
-from keepfast.quorum.planner import CatchUp, LearnerHistory, ProvenHistory, plan_catch_up
+from keepfast.quorum.planner import (
+    CatchUp,
+    LearnerHistory,
+    Plan,
+    is_tree_safe,
+    plan_catch_up,
+)
+from keepfast.quorum.plausibility import (
+    EPOCHS_USED_UP,
+    MAX_CHAIN_BYTES,
+    MAX_HELLO_BYTES,
+    MAX_NEW_LEARNERS,
+    check_promise,
+)
+from keepfast.quorum.quorum_options import QuorumOptions
 from keepfast.quorum.quorums import Quorums
+from keepfast.quorum.stall_watch import StallWatch
 from keepfast.wire import (
+    MAX_EPOCH,
     PacketType,
     PeerProtocolError,
     QuorumPacket,
@@ -57,50 +77,7 @@ from keepfast.wire import (
 )
 
 
-class OwnHistory(NamedTuple):
-    """What this server brings into its term."""
-
-    server_id: ServerId
-    accepted_epoch: int
-    current_epoch: int
-    head: Zxid
-    ensemble: str | None
-
-    @property
-    def last(self) -> Zxid:
-        """Its last zxid: a record, or the start of an epoch that it agreed to since."""
-        return max(self.head, make_zxid(self.current_epoch, 0))
-
-
-class LeaderHost(Protocol):
-    """Whoever a leader belongs to."""
-
-    def order(self, order: StoreEpochs) -> None:
-        """Have the disk carry out an order; `on_epochs_stored` follows."""
-
-    def on_established(self, epoch: int) -> None:
-        """A quorum follows: what this server has is the history, and clients may be served."""
-
-    def on_committed(self, zxid: Zxid) -> None:
-        """Everything up to `zxid` is agreed on."""
-
-    def next_stop(self, zxid: Zxid) -> Zxid:
-        """How far to commit in one step, at most to `zxid`; `on_committed` follows each step."""
-
-    def on_leading_failed(self, reason: str) -> None:
-        """The term is over; the leader must not be used any more."""
-
-    def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
-        """The membership was changed, and this server is to lead it."""
-
-    def new_ensemble(self) -> str:
-        """An identity for an ensemble that has none, as 32 hexadecimal digits."""
-
-    def history(self) -> ProvenHistory:
-        """What the disk can prove now."""
-
-
-class Phase(Enum):
+class LeaderPhase(Enum):
     """Of the term."""
 
     DISCOVERY = "discovery"
@@ -109,7 +86,7 @@ class Phase(Enum):
 
 
 class Leader:
-    """See the module."""
+    """One term of a leader, from the epochs that learners promised to what a quorum has logged."""
 
     def __init__(
         self,
@@ -123,7 +100,9 @@ class Leader:
     ) -> None:
         self.own = own
         self.quorums = quorums
-        self.phase = Phase.DISCOVERY
+        self.phase = LeaderPhase.DISCOVERY
+        # Why the term is over: look at it after each input. Nothing happens here from then on.
+        self.end: str | None = None
         self.epoch: int | None = None
         self.learners: dict[Link, LearnerLink] = {}
         # Proposed and not committed.
@@ -137,9 +116,13 @@ class Leader:
         self.started_ms = now_ms
         self._next_ping_ms = now_ms + options.tick_ms // 2
         self._ensemble = own.ensemble
-        self._is_promised = False  # our own promise of the epoch is durable
-        self._is_agreed = False  # so is our agreement to it
+        self._is_promised = self._is_agreed = False  # of the epoch: what is durable of us
         self._durable = own.head
+        self.said_to_ours: bytes | None = None  # with pings: replica/secret_exchange.py
+        self._stall_watch = StallWatch(options)
+        self.confirmations = Confirmations(
+            self._followers, lambda ids: self.quorums.is_quorum({own.server_id, *ids}), send
+        )
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -150,7 +133,16 @@ class Leader:
     def on_link(self, link: Link, now_ms: int) -> None:
         """A learner has connected."""
         self._now_ms = now_ms
+        link.parser.max_field = MAX_HELLO_BYTES
+        unknown = [one for one in self.learners.values() if one.step is Step.NEW]
+        if len(unknown) >= MAX_NEW_LEARNERS:
+            self._hang_up(unknown[0], "learner-refused", "too many have not said who they are")
         self.learners[link] = LearnerLink(link, now_ms)
+
+    def is_current(self, link: Link) -> bool:
+        """Whether the learner behind a link has caught up."""
+        learner = self.learners.get(link)
+        return learner is not None and learner.step is Step.CURRENT
 
     def on_lost(self, link: Link) -> None:
         """A learner is gone."""
@@ -166,7 +158,11 @@ class Leader:
         if kind == PacketType.ACK:
             self._on_ack(learner, packet.zxid)
         elif kind == PacketType.PING:
-            pass
+            if learner.pings and packet.zxid >= 0:
+                learner.heard_up_to_ms = learner.pings.popleft()
+            if packet.zxid < 0 and self.confirmations.on_reply(learner, packet.zxid):
+                self._host.on_committed(self.last_committed)
+                self.advance()
         elif kind in (PacketType.FOLLOWERINFO, PacketType.OBSERVERINFO):
             self._on_hello(learner, packet)
         elif kind == PacketType.ACKEPOCH:
@@ -180,10 +176,8 @@ class Leader:
             return  # it was the identity of the ensemble alone
         if order.current == self.epoch:
             self._is_agreed = True
-            self.phase = Phase.CATCH_UP
-            for learner in list(self.learners.values()):
-                if learner.step is Step.PROMISED:
-                    self._catch_up(learner)
+            self.phase = LeaderPhase.CATCH_UP
+            self._serve_waiting()
             self._establish()
         elif order.accepted == self.epoch:
             self._is_promised = True
@@ -192,12 +186,8 @@ class Leader:
                     self._ask(learner)
             self._agree()
 
-    def propose(self, zxid: Zxid, entry: bytes) -> None:
-        """Send a txn to all who follow; it is being stored here at the same time."""
-        self.propose_all([(zxid, entry)])
-
     def propose_all(self, txns: list[tuple[Zxid, bytes]]) -> None:
-        """The same for several, in order: what one turn of clients wrote goes out at once."""
+        """Send txns, in order, to all who follow; they are being stored here at the same time."""
         self.last_proposed = last = txns[-1][0]
         self.outstanding.extend(txns)
         packets = b"".join([encode_proposal(zxid, entry) for zxid, entry in txns])
@@ -213,19 +203,28 @@ class Leader:
 
     def advance(self) -> None:
         """Commit what a quorum has; call it when acks were taken in."""
-        if self.phase is not Phase.BROADCAST or not self.outstanding:
+        if self.phase is not LeaderPhase.BROADCAST or not self.outstanding:
             return
-        point = self._agreed_point()
+        me, committed = self.own.server_id, self.last_committed
+        point = agreed_point(self._followers(), me, self._durable, committed, self.quorums)
         while self.last_committed < point and self.outstanding:
             # In two steps where a learner waits for the first: its SYNC goes between them.
-            self._commit(self._host.next_stop(point))
+            stop = self._host.next_stop(point)
+            if stop <= self.last_committed:
+                return  # a sync waits for a quorum
+            self._commit(stop)
 
     def _commit(self, point: Zxid) -> None:
         changed = self.quorums.next
-        designated = self._designated(changed) if changed is not None else None
+        activation = None
+        if changed is not None:
+            learners, me = self.learners.values(), self.own.server_id
+            leader = designated_leader(learners, me, self.quorums.current, changed)
+            activation = Activation(changed.version, leader)
         committed: list[tuple[Zxid, bytes]] = []
         while self.outstanding and self.outstanding[0][0] <= point:
             committed.append(self.outstanding.popleft())
+        is_first = epoch_of(self.last_committed) < epoch_of(point)
         self.last_committed = point
         last = encode_commit(committed[-1][0], None) if committed and changed is None else None
         each = informed = None
@@ -233,61 +232,28 @@ class Leader:
             if not learner.gets_proposals:
                 continue
             if not learner.is_follower:
-                informed = informed or self._informs(committed, designated)
+                informed = informed or encode_informs(committed, activation)
                 self._send(learner.link, informed)
             elif last is not None and learner.is_keepfast:
                 # To ours it says so of all before it as well; an Apache server wants each.
                 self._send(learner.link, last)
             else:
-                each = each or self._commits(committed, designated)
+                each = each or encode_commits(committed, activation)
                 self._send(learner.link, each)
         self._host.on_committed(point)
-        if changed is not None and designated is not None and point >= changed.version:
+        if is_first:
+            self._serve_waiting()
+        if changed is not None and activation is not None and point >= changed.version:
             self.quorums = Quorums(changed)
-            self._host.on_reconfigured(changed, designated)
-
-    def _commits(self, committed: list[tuple[Zxid, bytes]], designated: ServerId | None) -> bytes:
-        told = self._with_leaders(committed, designated)
-        return b"".join(encode_commit(zxid, leader) for zxid, _, leader in told)
-
-    def _informs(self, committed: list[tuple[Zxid, bytes]], designated: ServerId | None) -> bytes:
-        """What observers are told of txns; there may be none, and then this is not needed."""
-        told = self._with_leaders(committed, designated)
-        return b"".join(encode_inform(zxid, entry, leader) for zxid, entry, leader in told)
-
-    def _with_leaders(
-        self, committed: list[tuple[Zxid, bytes]], designated: ServerId | None
-    ) -> Iterator[tuple[Zxid, bytes, ServerId | None]]:
-        """Txns, the one that changes the members with who leads them."""
-        changed = self.quorums.next
-        version = None if changed is None else changed.version
-        for zxid, entry in committed:
-            yield zxid, entry, designated if zxid == version else None
-
-    def _designated(self, changed: Membership) -> ServerId:
-        """Who leads the new membership: this server, or the new voter that has most of the log."""
-        me = self.own.server_id
-        places = [one.find(me) for one in (self.quorums.current, changed)]
-        if me in changed.voters and len({spec.quorum for spec in places if spec}) == 1:
-            return me
-        voters = [
-            (learner.acked, learner.server_id)
-            for learner in self.learners.values()
-            if learner.is_follower and learner.server_id in changed.voters
-        ]
-        return max(voters)[1] if voters else me
+            self._host.on_reconfigured(changed, activation.leader)
 
     def successor(self) -> tuple[ServerId, bool] | None:
         """The voter to hand over to, and whether it has all that we have; None: nobody could.
 
         With less than we have it would win against others, and not against us.
         """
-        current = [
-            learner
-            for learner in self.learners.values()
-            if learner.step is Step.CURRENT and self._is_voting(learner)
-        ]
-        if self.phase is not Phase.BROADCAST or not current:
+        current = self._followers()
+        if self.phase is not LeaderPhase.BROADCAST or not current:
             return None
         best = max(current, key=lambda learner: learner.server_id)
         return best.server_id, best.acked >= self.last_proposed or not self.outstanding
@@ -295,6 +261,20 @@ class Leader:
     def current_servers(self) -> Collection[ServerId]:
         """This server and all that follow it and are up to date, voters or not."""
         return self._with_us(lambda one: one.step is Step.CURRENT and one.is_follower)
+
+    def heard_up_to(self, server_id: ServerId | None) -> int:
+        """Up to when we know all sessions that a server has heard of; None: that every one has.
+
+        One that does not follow us, or is not up to date, has no clients.
+        """
+        return min(
+            (
+                one.heard_up_to_ms
+                for one in self.learners.values()
+                if one.step is Step.CURRENT and server_id in (None, one.server_id)
+            ),
+            default=self._now_ms,
+        )
 
     def tick(self, now_ms: int) -> None:
         """Give up who is silent, and the term itself if too few are left; ping the others."""
@@ -306,19 +286,29 @@ class Leader:
                 self._hang_up(learner, "learner-silent", "it is silent")
             elif learner.step is Step.CURRENT and learner.lag_ms(now_ms) > options.sync_ms:
                 self._hang_up(learner, "learner-slow", "it does not acknowledge proposals")
-        if self.phase is Phase.BROADCAST:
+        if self.phase is LeaderPhase.BROADCAST:
             if not self.quorums.is_quorum(self._heard(now_ms)):
-                self._host.on_leading_failed("no quorum was heard for too long")
+                self.end = "no quorum was heard for too long"
+                return
+            oldest = self.outstanding[0][0] if self.outstanding else None
+            is_stalled = self._stall_watch.is_stalled(oldest, self._durable, now_ms)
+            if is_stalled and self.quorums.is_quorum([one.server_id for one in self._followers()]):
+                self.end = "its own disk stores nothing, and others can lead"
                 return
         elif now_ms - self.started_ms > options.init_ms:
-            self._host.on_leading_failed(f"no quorum came through {self.phase.value} in time")
+            self.end = f"no quorum came through {self.phase.value} in time"
             return
+        if self._is_agreed:
+            self._serve_waiting()
         if now_ms >= self._next_ping_ms:
             self._next_ping_ms = now_ms + options.tick_ms // 2
-            ping = encode_packet(QuorumPacket(PacketType.PING.value, self.last_proposed))
+            ping = QuorumPacket(PacketType.PING.value, self.last_proposed)
+            plain, ours = map(encode_packet, (ping, ping._replace(data=self.said_to_ours)))
             for learner in self.learners.values():
                 if learner.gets_proposals:
-                    self._send(learner.link, ping)
+                    self._send(learner.link, ours if learner.wants_saying else plain)
+                    learner.pings.append(now_ms)
+            self.confirmations.ask_again()
 
     # -- discovery -------------------------------------------------------------------------------
 
@@ -326,32 +316,19 @@ class Leader:
         if learner.step is not Step.NEW:
             raise PeerProtocolError("a learner introduced itself twice")
         hello = decode_learner_hello(packet)
-        version = self.quorums.current.version
-        # One of ours may have logged a change that was never agreed on; the plan takes it back.
-        if hello.config_version > version and hello.ensemble is None:
-            raise PeerProtocolError(
-                f"its configuration {hello.config_version:#x} is newer than ours, {version:#x}"
-            )
-        if hello.ensemble and self._ensemble and hello.ensemble != self._ensemble:
-            raise PeerProtocolError(
-                f"its data belong to ensemble {hello.ensemble}, ours to {self._ensemble}"
-            )
-        for other in list(self.learners.values()):
-            if other.server_id == hello.server_id:
-                self._hang_up(other, "learner-refused", "it has connected again")
+        check_kinship(hello, self.quorums.current.version, self._ensemble)
+        options, others = self._options, list(self.learners.values())
+        check_member(hello, learner, others, self.quorums, options)
+        check_promise(hello.server_id, hello.accepted_epoch, self.epoch or self.own.accepted_epoch)
+        for other in doubles_of(hello, self.own.server_id, others, self._now_ms, options):
+            self._hang_up(other, "learner-refused", "it has connected again")
         learner.hello = hello
-        learner.step = Step.WAITING
-        if (
-            self.epoch is not None
-            and self._is_voting(learner)
-            and hello.accepted_epoch > self.epoch
-        ):
-            # It cannot take its promise back, and no other leader will ask for less.
-            self._host.on_leading_failed(
-                f"server {hello.server_id} has promised epoch {hello.accepted_epoch}"
-            )
+        if self._is_voting(learner) and hello.accepted_epoch > (self.epoch or MAX_EPOCH):
+            self._refuse_ahead(hello)
             return
-        if hello.ensemble and hello.is_follower and self._ensemble is None:
+        learner.step = Step.WAITING
+        learner.link.parser.max_field = MAX_CHAIN_BYTES
+        if hello.ensemble and self._is_voting(learner) and self._ensemble is None:
             # Ours may be data of Apache's, which carry no identity.
             self._ensemble = hello.ensemble
         if self._is_promised:
@@ -359,30 +336,39 @@ class Leader:
         else:
             self._fix_epoch()
 
+    def _refuse_ahead(self, hello: LearnerHello) -> None:
+        """A voter cannot take its promise back; the term ends for it only if it stays so."""
+        reason = f"server {hello.server_id} has promised epoch {hello.accepted_epoch}"
+        if not self._host.ahead.is_due(hello.server_id, hello.accepted_epoch, self._now_ms):
+            raise PeerProtocolError(f"{reason}, and this is {self.epoch}: it can follow later")
+        self.end = reason
+
     def _fix_epoch(self) -> None:
-        """Fix the epoch when a quorum has told which ones it promised."""
+        """Fix the epoch when a quorum has reported which ones it promised."""
         if self.epoch is not None:
             return
         if not self.quorums.current.is_quorum(self._with_us(self._is_voting)):
             return
-        promised = [self.own.accepted_epoch]
+        promised = [self.own.accepted_epoch, self._host.ahead.promised]
         promised += [
             learner.hello.accepted_epoch
             for learner in self.learners.values()
-            if learner.hello is not None
+            if learner.hello is not None and self._is_voting(learner)
         ]
+        if max(promised) >= MAX_EPOCH:
+            self.end = EPOCHS_USED_UP
+            return
         self.epoch = max(promised) + 1
         self._effects.append(note("epoch", epoch=self.epoch))
         self._name_ensemble()
         self._host.order(StoreEpochs(self.epoch, self.own.current_epoch, self.own.ensemble))
 
     def _name_ensemble(self) -> None:
-        """Give the ensemble an identity where it has none, before any learner is told one.
+        """Give the ensemble an identity where it has none, before any learner is sent one.
 
-        Each server stores it together with the epoch that it agrees to. So once a term is
-        established a quorum has its identity, and the leader of every later term, whose epoch is
-        the highest of its quorum, has it too. One from a term that was never established is
-        forgotten: who has no record yet takes over what the leader says (`Following`).
+        Each server stores it with the epoch that it agrees to. So once a term is established a
+        quorum has it, and the leader of every later term, whose epoch is the highest of its quorum.
+        One from a term that never was is forgotten: see `Following`.
         """
         if self._ensemble is None and all(
             learner.hello is None or learner.hello.ensemble is not None
@@ -399,6 +385,8 @@ class Leader:
         if learner.step is not Step.ASKED:
             raise PeerProtocolError("an epoch was promised that was not asked for")
         ack = decode_epoch_ack(packet)
+        if max(ack.current_epoch, epoch_of(ack.last)) > self._own_epoch():
+            raise PeerProtocolError(f"a history of epoch {ack.current_epoch}, never promised")
         learner.step = Step.PROMISED
         learner.history = LearnerHistory(ack.last, ack.chain)
         learner.has_promised = ack.current_epoch != -1 and ack.last >= 0
@@ -406,7 +394,8 @@ class Leader:
             known = (ack.current_epoch, ack.last)
             if known > (self.own.current_epoch, self.own.last):
                 # It may know of something that was committed and that we lack.
-                self._host.on_leading_failed(
+                self._host.ahead.let_others_lead(self._now_ms)
+                self.end = (
                     f"server {learner.server_id} has more: epoch {ack.current_epoch}, "
                     f"zxid {format_zxid(ack.last)}"
                 )
@@ -418,11 +407,11 @@ class Leader:
 
     def _agree(self) -> None:
         """Agree to the epoch ourselves when a quorum has promised it."""
-        if not self._is_promised or self.phase is not Phase.DISCOVERY:
+        if not self._is_promised or self.phase is not LeaderPhase.DISCOVERY:
             return
         promised = self._with_us(lambda one: one.has_promised and self._counts(one))
         if self.quorums.is_quorum(promised):
-            self.phase = Phase.CATCH_UP
+            self.phase = LeaderPhase.CATCH_UP
             epoch = self._own_epoch()
             self._host.order(StoreEpochs(epoch, epoch, self._ensemble))
 
@@ -432,18 +421,28 @@ class Leader:
         """Send what a learner lacks, and from then on everything that is proposed."""
         own_last = max(self.last_committed, self.own.last)
         history, options = self._host.history(), self._options
-        plan = plan_catch_up(history, own_last, learner.history, options.snapshot_size_factor)
+        committed = self.last_committed
+        factor = options.snapshot_size_factor
+        plan = plan_catch_up(history, own_last, committed, learner.history, factor)
+        if self._waits_for_txn(learner, plan):
+            return
+        if not learner.is_follower and self._is_catch_up_full(plan.kind is CatchUp.SNAP):
+            # It comes back by itself. A follower is never turned away: a quorum may wait for it.
+            self._hang_up(learner, "catch-up-refused", "too many observers catch up already")
+            return
         fields = {"server": learner.server_id, "kind": plan.kind.value}
         self._effects.append(note("catch-up", **fields, reason=plan.reason))
-        link, committed = learner.link, self.last_committed
+        link = learner.link
         if plan.kind is CatchUp.TRUNC and plan.point > committed:
-            # It serves what a cut leaves. What is proposed and not decided comes behind it again.
+            # It serves what a cut leaves. What is proposed and not decided comes after it again.
             plan = plan._replace(point=committed)
         learner.plan = plan
         reached = plan.point
         if plan.kind is CatchUp.SNAP:
-            self._effects.append(PrepareTree(committed))
-            self._send(link, TreeStream(committed, not learner.is_keepfast))
+            is_safe = is_tree_safe(learner.history, committed)
+            beyond = learner.history.last if is_safe and not learner.is_keepfast else Zxid(-1)
+            self._effects.append(PrepareTree(committed, beyond))
+            self._send(link, TreeStream(committed, not learner.is_keepfast, beyond))
             reached = committed
         else:
             kind = PacketType.DIFF if plan.kind is CatchUp.DIFF else PacketType.TRUNC
@@ -459,26 +458,48 @@ class Leader:
                     learner.unacked.append((zxid, self._now_ms))
         start = make_zxid(self._own_epoch(), 0)
         config = self.quorums.current
-        if self.quorums.next is not None and self.phase is not Phase.BROADCAST:
-            # In the history that this term begins with: agreed on as soon as that is.
+        if self.quorums.next is not None and self.phase is not LeaderPhase.BROADCAST:
+            # In the history that this term begins with: committed as soon as that is.
             config = self.quorums.next
         if not config.version and self._options.is_reconfig_enabled:
-            # It was never agreed on; that this epoch begins with it is. (Where changes are off,
+            # It was never committed; that this epoch begins with it is. (Where changes are off,
             # Apache's servers store no version, and would take this one for news for ever.)
             config = config.with_version(start)
         self._send(
             link, encode_packet(QuorumPacket(PacketType.NEWLEADER.value, start, config.text()))
         )
 
+    def _waits_for_txn(self, learner: LearnerLink, plan: Plan) -> bool:
+        """Whether a learner is better served when this epoch has its first txn (planner.py).
+
+        Without the learner there may never be one: then it is asked to do its best.
+        """
+        last = learner.history.last
+        if plan.kind is CatchUp.DIFF or is_tree_safe(learner.history, self.last_committed):
+            return False
+        if epoch_of(last) >= self._own_epoch():
+            return False
+        if self.phase is LeaderPhase.BROADCAST:
+            if not self.outstanding:
+                self._host.on_txn_wanted()
+            return True
+        return self._now_ms - self.started_ms < self._options.init_ms // 2
+
+    def _serve_waiting(self) -> None:
+        for learner in list(self.learners.values()):
+            if learner.step is Step.PROMISED:
+                self._catch_up(learner)
+
     def _on_ack(self, learner: LearnerLink, zxid: Zxid) -> None:
         if learner.step is Step.CATCHING_UP:
             if zxid != make_zxid(self._own_epoch(), 0):
                 raise PeerProtocolError(f"{format_zxid(zxid)} was acknowledged before the epoch")
             learner.step = Step.CURRENT
+            learner.link.parser.max_field = MAX_PACKET_BYTES
             # What it had before it connected, of what is proposed now, it has on disk too.
             if learner.plan is not None and learner.plan.kind is not CatchUp.SNAP:
                 learner.acked = learner.plan.point
-            if self.phase is Phase.BROADCAST:
+            if self.phase is LeaderPhase.BROADCAST:
                 self._send_up_to_date(learner)
                 self.advance()
             else:
@@ -497,12 +518,12 @@ class Leader:
 
     def _establish(self) -> None:
         """Open the epoch when a quorum has all that this server had when it began."""
-        if not self._is_agreed or self.phase is Phase.BROADCAST:
+        if not self._is_agreed or self.phase is LeaderPhase.BROADCAST:
             return
         current = self._with_us(lambda one: one.step is Step.CURRENT and self._counts(one))
         if not self.quorums.is_quorum(current):
             return
-        self.phase = Phase.BROADCAST
+        self.phase = LeaderPhase.BROADCAST
         epoch = self._own_epoch()
         self.last_proposed = make_zxid(epoch, 0)
         self._effects.append(note("established", epoch=epoch))
@@ -510,9 +531,16 @@ class Leader:
         for learner in list(self.learners.values()):
             if learner.step is Step.CURRENT:
                 self._send_up_to_date(learner)
+        self._serve_waiting()
 
     def _send_up_to_date(self, learner: LearnerLink) -> None:
-        self._send(learner.link, encode_packet(QuorumPacket(PacketType.UPTODATE.value, Zxid(-1))))
+        # An Apache server does not answer those that it was sent before; nor does it serve anybody.
+        learner.pings.clear()
+        learner.heard_up_to_ms = self._now_ms
+        packet = QuorumPacket(PacketType.UPTODATE.value, Zxid(-1))
+        if learner.is_keepfast:
+            packet = encode_up_to_date(self._host.leader_state(), self.said_to_ours)
+        self._send(learner.link, encode_packet(packet))
 
     # -- who counts ------------------------------------------------------------------------------
 
@@ -525,13 +553,21 @@ class Leader:
         """This server, and the learners of which something holds."""
         return {self.own.server_id} | {one.server_id for one in self.learners.values() if has(one)}
 
+    def _followers(self) -> Collection[LearnerLink]:
+        """The voters that follow and are up to date."""
+        return [
+            one
+            for one in self.learners.values()
+            if one.step is Step.CURRENT and self._is_voting(one)
+        ]
+
     def _is_voting(self, learner: LearnerLink) -> bool:
         return learner.is_follower and learner.server_id in self.quorums.voters
 
     def _counts(self, learner: LearnerLink) -> bool:
         """Whether its promise counts, and that it has all that this term began with.
 
-        One that is to vote by a change that is not agreed on yet comes as what it was before: it
+        One that is to vote by a change that is not committed yet comes as what it was before: it
         may not know. It is needed all the same, if its data are whole (else it cannot promise).
         """
         if self._is_voting(learner):
@@ -541,28 +577,22 @@ class Leader:
 
     def _heard(self, now_ms: int) -> Collection[ServerId]:
         """This server and the voters that were heard lately."""
-        return self._with_us(
-            lambda one: (
-                one.step is Step.CURRENT
-                and self._is_voting(one)
-                and now_ms - one.heard_ms <= self._options.sync_ms
-            )
-        )
+        since_ms = now_ms - self._options.sync_ms
+        heard = [one.server_id for one in self._followers() if one.heard_ms >= since_ms]
+        return {self.own.server_id, *heard}
 
-    def _agreed_point(self) -> Zxid:
-        """The last zxid that a quorum has on disk, this server among it."""
-        acks = {
-            learner.server_id: learner.acked
+    def _is_catch_up_full(self, is_snapshot: bool) -> bool:
+        """Whether as many learners as may at once are being sent a snapshot, or missed txns."""
+        under_way = [
+            learner
             for learner in self.learners.values()
-            if learner.step is Step.CURRENT and self._is_voting(learner)
-        }
-        acks[self.own.server_id] = own = self._durable
-        for zxid in sorted({min(acked, own) for acked in acks.values()}, reverse=True):
-            if zxid <= self.last_committed:
-                break
-            if self.quorums.is_quorum([id for id, acked in acks.items() if acked >= zxid]):
-                return zxid
-        return self.last_committed
+            if learner.step is Step.CATCHING_UP
+            and learner.plan is not None
+            and (learner.plan.kind is CatchUp.SNAP) is is_snapshot
+        ]
+        options = self._options
+        limit = options.max_snapshot_catch_ups if is_snapshot else options.max_diff_catch_ups
+        return len(under_way) >= limit
 
     def _hang_up(self, learner: LearnerLink, name: str, reason: str) -> None:
         self.learners.pop(learner.link, None)

@@ -21,22 +21,25 @@ says that it has no history, so that no leader of any kind counts it, and is sen
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
+from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
 from keepfast.quorum.chains import Chain
 from keepfast.quorum.effects import DiskOrder, InstallTree, StoreEpochs, TruncateLog
 from keepfast.quorum.hello import (
     EpochAck,
+    LeaderState,
     LearnerHello,
     decode_leader_hello,
+    decode_leader_state,
     encode_epoch_ack,
     encode_learner_hello,
 )
 from keepfast.quorum.links import encode_ack, encode_packet
 from keepfast.quorum.membership import Membership, parse_membership
-from keepfast.quorum.options import QuorumOptions
+from keepfast.quorum.quorum_options import QuorumOptions
 from keepfast.wire import (
     PacketType,
     PeerProtocolError,
@@ -52,6 +55,9 @@ from keepfast.wire import (
 )
 
 _LEADER_SIZE: Final = 8
+# In a txn: after the session id and the cxid.
+_ZXID_PLACE: Final = slice(12, 20)
+_ZXID: Final = Struct(">q")
 
 
 class LearnerFacts(NamedTuple):
@@ -78,14 +84,20 @@ class LearnerHost(Protocol):
     def append(self, zxid: Zxid, entry: bytes) -> None:
         """Have a record stored; `on_durable` follows."""
 
-    def apply(self, zxid: Zxid, entry: bytes) -> None:
-        """Apply a txn that is committed and durable."""
+    def apply(self, txns: Iterator[tuple[Zxid, bytes]]) -> None:
+        """Apply txns that are committed and durable, each before the next one is asked for."""
+
+    def is_ready(self, entry: bytes) -> bool:
+        """Whether the next txn can be applied now; if not, `go_on` follows when it may be."""
 
     def replace_tree(self, tree: Any) -> None:
         """The tree was cut back or replaced."""
 
     def on_membership(self, membership: Membership) -> None:
-        """The leader told the last membership that it has seen."""
+        """The leader sent the last membership that it has seen."""
+
+    def on_leader_state(self, state: LeaderState) -> None:
+        """The leader sent what its tree is after a txn; `on_active` comes after that one."""
 
     def on_active(self, epoch: int) -> None:
         """The leader is established and we are up to date."""
@@ -98,7 +110,7 @@ class LearnerHost(Protocol):
 
 
 class Stage(Enum):
-    """See the module."""
+    """How far a learner has come under its leader, in the order of the list above."""
 
     DIALLING = "dialling"
     GREETED = "greeted"
@@ -115,7 +127,7 @@ _TAKING: Final = (Stage.ACTIVE, Stage.SYNCING)
 
 
 class Learner:
-    """See the module."""
+    """One learner under one leader."""
 
     def __init__(
         self,
@@ -173,9 +185,9 @@ class Learner:
             self._handle(packet)
 
     def on_tree(self, tree: Any, is_exact: bool, now_ms: int) -> None:
-        """The tree behind a SNAP was received in full."""
+        """The tree after a SNAP was received in full."""
         self._heard_ms = now_ms
-        invariant(self.stage is Stage.SYNCING, "a tree comes behind SNAP alone")
+        invariant(self.stage is Stage.SYNCING, "a tree comes after SNAP alone")
         self.is_tree_fuzzy = not is_exact
         # All that is committed and that we ever acknowledged is in the leader's history. If its
         # tree reaches as far as ours did, the tree alone has that much, too.
@@ -221,6 +233,11 @@ class Learner:
         if self.stage is Stage.FINISHING:
             self._finish()
 
+    def go_on(self) -> None:
+        """A txn may be ready now."""
+        if not self._is_ending:
+            self._apply()
+
     def on_closed(self) -> None:
         """It is over with this leader."""
         self._is_ending = True
@@ -256,6 +273,15 @@ class Learner:
             raise PeerProtocolError(
                 f"the leader is of ensemble {hello.ensemble}, our data of {facts.ensemble}"
             )
+        if hello.epoch < facts.current_epoch and facts.is_whole and not facts.has_voice:
+            # An observer whose history is later than that of a quorum: it was restored or wiped.
+            # To be cut back would destroy the only copy of what is lost; a tree moves it aside.
+            self._is_ending = True
+            self._host.on_unfit(
+                f"the leader's epoch {hello.epoch} is below {facts.current_epoch}, which our "
+                "history was agreed on in: a quorum has lost acknowledged records"
+            )
+            return
         self.epoch = hello.epoch
         self.ensemble = hello.ensemble or facts.ensemble
         self.stage = Stage.PROMISING
@@ -286,13 +312,13 @@ class Learner:
     def _on_diff(self, packet: QuorumPacket) -> None:
         self._begin_sync()
         self.committed = packet.zxid
-        # What we have beyond that was proposed to us before and is not agreed on: not to be served.
+        # What we have beyond that was proposed to us before and is not committed: not to be served.
         self._serve_from = self.facts.chain.head
 
     def _on_trunc(self, packet: QuorumPacket) -> None:
         self._begin_sync()
         if not self.facts.chain.holds(packet.zxid):
-            # A cut anywhere else would keep what was never agreed on, or lose what was (R5).
+            # A cut anywhere else would keep what was never committed, or lose what was (R5).
             self._is_ending = True
             self._host.on_unfit(f"{format_zxid(packet.zxid)} is not in our history")
             return
@@ -323,7 +349,9 @@ class Learner:
         self._commit(packet.zxid)
 
     def _take(self, zxid: Zxid, entry: bytes | None) -> None:
-        """Store a record that directly follows the last one (R9)."""
+        """Store a record that directly follows the last one (R9), and can be read back (R13)."""
+        if entry is not None and entry[_ZXID_PLACE] != _ZXID.pack(zxid):
+            raise PeerProtocolError(f"{format_zxid(zxid)} comes with another txn")
         if zxid == self.last_received + 1 and counter_of(zxid) and entry and self.stage in _TAKING:
             # The next one of the same epoch, which is all that comes as long as all goes well.
             self.last_received = zxid
@@ -360,17 +388,24 @@ class Learner:
     def _apply(self) -> None:
         """Apply what is both committed and durable here."""
         point = min(self.committed, self.durable)
-        pending, host = self._pending, self._host
-        while pending and pending[0][0] <= point and not self._is_ending:
-            zxid, entry = pending.popleft()
-            host.apply(zxid, entry)
-            self.applied = zxid
+        if self._pending and self._pending[0][0] <= point:
+            self._host.apply(self._due(point))
         if self.stage is Stage.ACTIVE and not self.is_serving and self._is_up_to_date():
             self.is_serving = True
             self._host.on_active(self.epoch)
 
+    def _due(self, point: Zxid) -> Iterator[tuple[Zxid, bytes]]:
+        """The txns up to this one; one counts as applied when the next is asked for."""
+        pending = self._pending
+        while pending and pending[0][0] <= point and not self._is_ending:
+            if not self._host.is_ready(pending[0][1]):
+                return  # `go_on` follows
+            txn = pending.popleft()
+            yield txn
+            self.applied = txn[0]
+
     def _is_up_to_date(self) -> bool:
-        """Whether what is applied is agreed on, and all that was agreed on before UPTODATE."""
+        """Whether what is applied is committed, and all that was committed before UPTODATE."""
         return self.committed >= self._serve_from and self.applied >= self.sync_point()
 
     @property
@@ -426,11 +461,14 @@ class Learner:
         if acks:
             self._send(b"".join(map(encode_ack, acks)))
 
-    def _on_up_to_date(self, _packet: QuorumPacket) -> None:
+    def _on_up_to_date(self, packet: QuorumPacket) -> None:
         if self.stage is not Stage.ACKED:
             raise PeerProtocolError("UPTODATE out of turn")
         self.stage = Stage.ACTIVE
         self._send(encode_ack(make_zxid(self.epoch, 0)))
+        state = decode_leader_state(packet)
+        if state is not None:
+            self._host.on_leader_state(state)
         self._apply()
 
     def _on_commit_and_activate(self, packet: QuorumPacket) -> None:

@@ -15,8 +15,8 @@ class Step(Enum):
     """How far a learner has come."""
 
     NEW = 0
-    WAITING = 1  # has told its epoch; the leader's is not known yet
-    ASKED = 2  # was told the leader's epoch
+    WAITING = 1  # has sent its epoch; the leader's is not known yet
+    ASKED = 2  # was sent the leader's epoch
     PROMISED = 3  # has promised it, and waits for its plan
     CATCHING_UP = 4  # was sent what it lacks, and NEWLEADER
     CURRENT = 5  # has all of it on disk
@@ -27,11 +27,15 @@ class LearnerLink:
 
     __slots__ = (
         "acked",
+        "confirmed",
         "has_promised",
         "heard_ms",
+        "heard_up_to_ms",
         "hello",
         "history",
+        "is_told",
         "link",
+        "pings",
         "plan",
         "step",
         "unacked",
@@ -48,6 +52,14 @@ class LearnerLink:
         self.has_promised = False
         self.plan: Plan | None = None
         self.acked = Zxid(-1)
+        # When the pings were sent that it has not answered, and when the last one that it has: it
+        # answers with the sessions that it has heard of.
+        self.pings: deque[int] = deque()
+        self.heard_up_to_ms = now_ms
+        # The last round in which it said that it still follows (confirmations.py).
+        self.confirmed = 0
+        # It has said that it holds what a leader says with pings (replica/secret_exchange.py).
+        self.is_told = False
         # The oldest proposal that it was sent and has not acknowledged, and when it was sent.
         self.unacked: deque[tuple[Zxid, int]] = deque()
 
@@ -59,6 +71,11 @@ class LearnerLink:
     def is_keepfast(self) -> bool:
         """Whether it is a server of our kind."""
         return self.hello is not None and self.hello.ensemble is not None
+
+    @property
+    def wants_saying(self) -> bool:
+        """Whether it is to be sent what only servers of our kind understand."""
+        return self.is_keepfast and not self.is_told
 
     @property
     def is_follower(self) -> bool:

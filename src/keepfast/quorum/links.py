@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from keepfast.wire import (
+    MAX_TXN_BYTES,
     PacketParser,
     PacketType,
     QuorumPacket,
@@ -18,8 +19,8 @@ from keepfast.wire import (
     encode_long,
 )
 
-# Longest packet: a proposal carries a client's request, maybe a large multi.
-MAX_PACKET_BYTES: Final = 128 << 20
+# Longest packet: a proposal carries a txn; one that activates a membership names the leader, too.
+MAX_PACKET_BYTES: Final = MAX_TXN_BYTES + 8
 
 _NOTHING: Final = b"\xff\xff\xff\xff\xff\xff\xff\xff"
 _NO_IDS: Final = b"\xff\xff\xff\xff"
@@ -32,7 +33,7 @@ _pack_head: Final = Struct(">iqi").pack
 
 
 class RecordStream(msgspec.Struct, frozen=True):
-    """Records of the log behind a zxid up to another, as PROPOSALs, and COMMITs."""
+    """Records of the log after a zxid up to another, as PROPOSALs, and COMMITs."""
 
     behind: Zxid
     up_to: Zxid
@@ -41,19 +42,23 @@ class RecordStream(msgspec.Struct, frozen=True):
 
 
 class TreeStream(msgspec.Struct, frozen=True):
-    """A tree of this server's history, as SNAP, and the records behind it as in RecordStream."""
+    """A tree of this server's history, as SNAP, and the records after it as in RecordStream."""
 
     up_to: Zxid
     commits_each: bool = True
+    # The tree itself has to be later than this: records that follow it do not do.
+    beyond: Zxid = Zxid(-1)
 
 
 class Link:
     """One connection. The driver makes it, fills the machine with its bytes and empties `out`."""
 
-    __slots__ = ("is_open", "number", "out", "parser")
+    __slots__ = ("address", "is_open", "number", "out", "parser")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, address: str = "") -> None:
+        """`address` is the other side's, where it is known."""
         self.number = number
+        self.address = address
         self.is_open = True
         self.parser = PacketParser(MAX_PACKET_BYTES)
         # What is to be sent, in order; a stream is read from the disk when its turn comes.
@@ -95,3 +100,28 @@ def encode_inform(zxid: Zxid, entry: bytes, designated: ServerId | None = None) 
         activate = PacketType.INFORMANDACTIVATE.value
         return encode_packet(QuorumPacket(activate, zxid, encode_long(designated) + entry))
     return _pack_head(_INFORM, zxid, len(entry)) + entry + _NO_IDS
+
+
+class Activation(NamedTuple):
+    """The txn that changes the membership, and who leads the new one."""
+
+    zxid: Zxid
+    leader: ServerId
+
+    def leader_at(self, zxid: Zxid) -> ServerId | None:
+        """Whom the packet of a txn has to name."""
+        return self.leader if zxid == self.zxid else None
+
+
+def encode_commits(txns: list[tuple[Zxid, bytes]], activation: Activation | None) -> bytes:
+    """A COMMIT for each txn."""
+    if activation is None:
+        return b"".join([encode_commit(zxid) for zxid, _ in txns])
+    return b"".join([encode_commit(zxid, activation.leader_at(zxid)) for zxid, _ in txns])
+
+
+def encode_informs(txns: list[tuple[Zxid, bytes]], activation: Activation | None) -> bytes:
+    """An INFORM for each txn."""
+    if activation is None:
+        return b"".join([encode_inform(zxid, entry) for zxid, entry in txns])
+    return b"".join([encode_inform(z, entry, activation.leader_at(z)) for z, entry in txns])

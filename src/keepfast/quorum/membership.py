@@ -7,10 +7,7 @@ notifications says, byte for byte as Apache writes it:
     server.2=127.0.0.1:2889:3889:observer
     group.1=1:2                             only where groups are in use
     weight.1=1
-    version=100000000                       hexadecimal, no line end behind it
-
-    server.N = address [ "|" address ]... ":" role [ ";" client [ ";" secure client ] ]
-    address  = host ":" quorum port ":" election port
+    version=100000000                       hexadecimal, no line end after it
 
 Lines are ordered by id. (Apache orders them by hash, which is the same for the ids that people use;
 the order of others depends on how its hash map grew.)
@@ -25,9 +22,16 @@ import ipaddress
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
+from keepfast.quorum.member_spec import (
+    Address,
+    BadNumberError,
+    MemberRole,
+    MemberSpec,
+    parse_member,
+    parse_whole,
+)
 from keepfast.wire import (
     ErrorCode,
     KeeperError,
@@ -38,75 +42,23 @@ from keepfast.wire import (
     invariant,
 )
 
-# The version of a membership that comes from files and was never agreed on.
+# The version of a membership that comes from files and was never committed.
 NEVER_AGREED: Final = Zxid(0)
 
-_ANY: Final = "0.0.0.0"
 _SERVER: Final = "server."
 _GROUP: Final = "group"
 _WEIGHT: Final = "weight"
 _VERSION: Final = "version"
-_MAX_PORT: Final = 0xFFFF
-_MAX_ID: Final = (1 << 63) - 1
-_PARTS_OF_ADDRESS: Final = (3, 4)
-_MOST_PARTS_OF_LINE: Final = 3
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}\Z")
-_PORT: Final = re.compile(r"[0-9]{1,10}\Z")
 _HEXADECIMAL: Final = re.compile(r"[0-9a-fA-F]{1,16}\Z")
 # As Java's properties: the first of these that follows a key ends it.
 _LINE: Final = re.compile(r"([^=:\s]+)\s*[=:\s]\s*(.*)\Z")
-
-
-class _BadNumberError(ValueError):
-    """A number that is none, or is out of range. Apache answers it unlike other mistakes."""
-
-
-class MemberRole(Enum):
-    """Whether a member votes; the values are those of the config text."""
-
-    PARTICIPANT = "participant"
-    OBSERVER = "observer"
-
-
-class Address(NamedTuple):
-    """A host, by name or number (as of `canonical_host`, without brackets), and a port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class MemberSpec(NamedTuple):
-    """One member: where it takes learners and votes, and what it may do.
-
-    `quorum` and `election` are of the same length, one entry for each network that the member is
-    on. `client` None: the member's own file says where its clients connect.
-    """
-
-    server_id: ServerId
-    quorum: tuple[Address, ...]
-    election: tuple[Address, ...]
-    role: MemberRole = MemberRole.PARTICIPANT
-    client: Address | None = None
-    secure_client: Address | None = None
-
-    def text(self) -> str:
-        """The line of the config text behind `server.N=`."""
-        pairs = sorted(zip(self.quorum, self.election, strict=True))
-        addresses = "|".join(f"{quorum}:{election.port}" for quorum, election in pairs)
-        client = "" if self.client is None else f";{self.client}"
-        if self.secure_client is not None:
-            client = f"{client or ';'};{self.secure_client}"
-        return f"{addresses}:{self.role.value}{client}"
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
     """The members as of a version, which is the zxid of the change that made it.
 
-    Version 0: as the files of the servers say, never agreed on. `groups` and `weights` are empty
+    Version 0: as the files of the servers say, never committed. `groups` and `weights` are empty
     where a majority decides. Two memberships are equal if all they say is.
     """
 
@@ -166,16 +118,18 @@ class Membership:
 
     def text(self) -> bytes:
         """The config text."""
-        return "\n".join([*self._lines(), f"{_VERSION}={self.version:x}"]).encode()
+        lines = [f"{key}={value}" for key, value in self.lines()]
+        return "\n".join([*lines, f"{_VERSION}={self.version:x}"]).encode()
 
-    def _lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Keys and values of the config text, but for the version."""
         for member in self.members:
-            yield f"{_SERVER}{member.server_id}={member.text()}"
+            yield f"{_SERVER}{member.server_id}", member.text()
         for group, ids in self.groups:
-            yield f"{_GROUP}.{group}={':'.join(map(str, sorted(ids)))}"
+            yield f"{_GROUP}.{group}", ":".join(map(str, sorted(ids)))
         if self.groups:
             for server_id in sorted(self.voters | self._weight.keys()):
-                yield f"{_WEIGHT}.{server_id}={self._weight.get(server_id, 1)}"
+                yield f"{_WEIGHT}.{server_id}", str(self._weight.get(server_id, 1))
 
     def with_changes(
         self,
@@ -214,40 +168,6 @@ def parse_membership(text: bytes) -> Membership:
         raise MalformedRecord(f"config text: {error}", 0) from None
 
 
-def canonical_host(host: str) -> str:
-    """A host as Java writes it: numbers of IPv6 in full, all else as it is."""
-    if "%" in host:
-        return host
-    try:
-        address = ipaddress.IPv6Address(host)
-    except ValueError:
-        return host
-    return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))
-
-
-def parse_member(server_id: ServerId, text: str) -> MemberSpec:
-    """A member from the text behind `server.N=`; ValueError says what is wrong with it."""
-    parts = text.strip().rstrip(";").split(";")
-    if len(parts) > _MOST_PARTS_OF_LINE:
-        raise ValueError(f'"{text}" is not the line of a server')
-    quorum, election, roles = [], [], set()
-    for address in parts[0].split("|"):
-        fields = _split_address(address)
-        if len(fields) not in _PARTS_OF_ADDRESS or not fields[0]:
-            raise ValueError(f'"{text}" is not the line of a server')
-        quorum.append(Address(fields[0], _port(fields[1])))
-        election.append(Address(fields[0], _port(fields[2])))
-        if quorum[-1].port == election[-1].port:
-            raise ValueError(f'quorum port and election port are the same in "{text}"')
-        if len(fields) == max(_PARTS_OF_ADDRESS):
-            roles.add(MemberRole(fields[3].strip().lower()))
-    if len(roles) > 1:
-        raise ValueError(f'the addresses in "{text}" have different roles')
-    role = roles.pop() if roles else MemberRole.PARTICIPANT
-    client, secure = (_client(part) for part in [*parts[1:], "", ""][:2])
-    return MemberSpec(server_id, tuple(quorum), tuple(election), role, client, secure)
-
-
 def _ids(members: Iterable[MemberSpec], role: MemberRole) -> Iterator[ServerId]:
     return (member.server_id for member in members if member.role is role)
 
@@ -259,17 +179,17 @@ def _parse(text: str) -> Membership:
     version = 0
     for key, value in _properties(text):
         if key.startswith(_SERVER):
-            server_id = ServerId(_whole(key.removeprefix(_SERVER)))
+            server_id = ServerId(parse_whole(key.removeprefix(_SERVER)))
             members[server_id] = parse_member(server_id, value)
         elif key.startswith(_GROUP):
-            groups[_whole(key.partition(".")[2])] = tuple(
-                ServerId(_whole(id)) for id in value.split(":")
+            groups[parse_whole(key.partition(".")[2])] = tuple(
+                ServerId(parse_whole(id)) for id in value.split(":")
             )
         elif key.startswith(_WEIGHT):
-            weights[ServerId(_whole(key.partition(".")[2]))] = _whole(value)
+            weights[ServerId(parse_whole(key.partition(".")[2]))] = parse_whole(value)
         elif key == _VERSION:
             if not _HEXADECIMAL.match(value):
-                raise _BadNumberError(f'version "{value}" is not hexadecimal')
+                raise BadNumberError(f'version "{value}" is not hexadecimal')
             version = int(value, 16)
         else:
             raise ValueError(f'unknown key "{key}"')
@@ -366,49 +286,13 @@ def _split(text: str | None, separator: str) -> list[str]:
 
 def _server_id(text: str) -> ServerId:
     try:
-        return ServerId(_whole(text))
+        return ServerId(parse_whole(text))
     except ValueError as error:
         raise _refusal(error) from None
 
 
 def _refusal(error: ValueError) -> KeeperError:
     """What a client is answered: a bad number makes Apache take the request for unreadable."""
-    is_number = isinstance(error, _BadNumberError)
+    is_number = isinstance(error, BadNumberError)
     code = ErrorCode.MARSHALLING_ERROR if is_number else ErrorCode.BAD_ARGUMENTS
     return KeeperError(code, str(error))
-
-
-def _whole(text: str) -> int:
-    if not _WHOLE.match(text) or abs(int(text)) > _MAX_ID:
-        raise _BadNumberError(f'"{text}" is not a whole number')
-    return int(text)
-
-
-def _split_address(text: str) -> list[str]:
-    """Host without brackets, and what follows, by colons."""
-    text = text.strip()
-    if not text.startswith("["):
-        return [part.strip() for part in text.split(":")]
-    host, bracket, rest = text[1:].partition("]")
-    if not bracket or not rest.startswith(":"):
-        raise ValueError(f'"{text}" is not an address')
-    return [canonical_host(host), *rest[1:].split(":")]
-
-
-def _client(text: str) -> Address | None:
-    if not text.strip():
-        return None
-    fields = _split_address(text)
-    if len(fields) == 1:
-        return Address(_ANY, _port(fields[0]))
-    if len(fields) == len(Address._fields):
-        return Address(fields[0], _port(fields[1]))
-    raise ValueError(f'"{text}" is not host:port or a port')
-
-
-def _port(text: str) -> int:
-    if not _PORT.match(text.strip()):
-        raise ValueError(f'"{text}" is not a port')
-    if int(text) > _MAX_PORT:
-        raise _BadNumberError(f"there is no port {text}")
-    return int(text)

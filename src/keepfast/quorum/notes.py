@@ -1,4 +1,4 @@
-"""Notes: what the machines tell about their rare branches, for logs and traces."""
+"""Notes: what the machines report about their rare branches, for logs and traces."""
 
 from __future__ import annotations
 

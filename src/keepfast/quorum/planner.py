@@ -2,6 +2,13 @@
 
 A DIFF starts at a record that both sides have, from a range of the log that is proven contiguous. A
 TRUNC goes to the fork and nowhere else. Whatever cannot be shown to be one of these is a SNAP.
+
+An Apache server sends its last zxid and nothing else, and neither way is sure to make it forget
+what was never committed. After TRUNC it loads its newest snapshot, also one that is beyond the cut:
+it takes one when it is elected, before anybody follows. After SNAP it keeps its old log, and
+records beyond the tree come back at its next start. A tree that is itself beyond all that it has
+logged is safe (`is_tree_safe`), so that is what it is sent, as soon as there is one; records after
+an older tree are not enough, as it stores that tree before it logs those of a new epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ class ProvenHistory(Protocol):
         """The durable history."""
 
     def serves_behind(self, zxid: Zxid) -> bool:
-        """Whether the log holds every record behind `zxid`."""
+        """Whether the log holds every record after `zxid`."""
 
     def bytes_behind(self, zxid: Zxid) -> int:
         """About how many bytes of log these are."""
@@ -33,7 +40,7 @@ class LearnerHistory(NamedTuple):
     """What a learner says of its own history."""
 
     last: Zxid  # -1: it has none that counts
-    chain: Chain | None = None  # None: the learner does not tell (Apache)
+    chain: Chain | None = None  # None: the learner does not send one (Apache)
 
 
 class CatchUp(Enum):
@@ -45,7 +52,7 @@ class CatchUp(Enum):
 
 
 class Plan(NamedTuple):
-    """What is sent: records behind `point`, after a cut or not; or a tree. `reason` says why."""
+    """What is sent: records after `point`, cut first or not; or a tree. `reason` says why."""
 
     kind: CatchUp
     point: Zxid
@@ -56,8 +63,17 @@ class Plan(NamedTuple):
 ALWAYS_RECORDS_BYTES: Final = 1 << 20
 
 
+def is_tree_safe(learner: LearnerHistory, committed: Zxid) -> bool:
+    """Whether a tree up to `committed` makes a learner forget all else that it has."""
+    return learner.chain is not None or learner.last < committed
+
+
 def plan_catch_up(
-    own: ProvenHistory, own_last: Zxid, learner: LearnerHistory, size_factor: float
+    own: ProvenHistory,
+    own_last: Zxid,
+    committed: Zxid,
+    learner: LearnerHistory,
+    size_factor: float,
 ) -> Plan:
     """Decide; `own_last` is what this server calls its last zxid: a record or an epoch's start."""
     if learner.last < 0:
@@ -66,7 +82,7 @@ def plan_catch_up(
     point = _meeting_point(chain, own_last, learner)
     if point is None:
         last = format_zxid(learner.last)
-        return Plan(CatchUp.SNAP, Zxid(-1), f"nothing tells where its history, to {last}, forked")
+        return Plan(CatchUp.SNAP, Zxid(-1), f"nothing shows where its history, to {last}, forked")
     if not own.serves_behind(point):
         reason = f"our log does not reach back to {format_zxid(point)}"
         return Plan(CatchUp.SNAP, point, reason)
@@ -76,7 +92,10 @@ def plan_catch_up(
     at = format_zxid(point)
     if _is_at(learner, point, chain):
         return Plan(CatchUp.DIFF, point, f"both have {at}")
-    return Plan(CatchUp.TRUNC, point, f"the histories fork behind {at}")
+    if learner.chain is None and is_tree_safe(learner, committed):
+        reason = f"the histories fork after {at}, and it may have snapshots beyond that"
+        return Plan(CatchUp.SNAP, point, reason)
+    return Plan(CatchUp.TRUNC, point, f"the histories fork after {at}")
 
 
 def _is_at(learner: LearnerHistory, point: Zxid, chain: Chain) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from keepfast.quorum.membership import Membership, MemberSpec
+from keepfast.quorum.member_spec import MemberSpec
+from keepfast.quorum.membership import Membership
 from keepfast.wire import ServerId
 
 
@@ -37,7 +38,7 @@ class Quorums:
     def may_follow(self, ids: Collection[ServerId]) -> bool:
         """Whether a leader that these servers follow is worth joining: it counts by itself.
 
-        By one membership is enough: a change that we have and they lack was never agreed on.
+        By one membership is enough: a change that we have and they lack was never committed.
         """
         return self.current.is_quorum(ids) or (self.next is not None and self.next.is_quorum(ids))
 

@@ -12,8 +12,8 @@ class Standing(Enum):
     """
 
     WHOLE = "whole"  # one contiguous history, proven from a base to its head
-    CATCHING_UP = "catching up"  # has a leader's tree, and not all that lies behind it
-    UNPROVEN = "unproven"  # contiguous as far as the format tells, but not proven
+    CATCHING_UP = "catching up"  # has a leader's tree, and not all that follows it
+    UNPROVEN = "unproven"  # contiguous as far as the format shows, but not proven
     DAMAGED = "damaged"  # something is missing or wrong, and no crash explains it
     EMPTY = "empty"  # no history at all: new, or wiped
 

@@ -49,7 +49,7 @@ class Ballot(NamedTuple):
         Two settled servers may remember the zxid and the round of the election differently, so that
         leader and epoch decide (ZOOKEEPER-1805). Of one round, the same leader is enough: one of
         the two may have got its new epoch already. So it is where one of the two is older than
-        3.4.6 and never tells a new epoch (ZOOKEEPER-1732).
+        3.4.6 and never sends a new epoch (ZOOKEEPER-1732).
         """
         if PeerState.LOOKING in (self.state, other.state):
             return self.vote == other.vote and self.election_epoch == other.election_epoch

@@ -6,17 +6,43 @@ what became durable; it takes out bytes to send, records to store and connection
 """
 
 from keepfast.replica.audit import AuditRecord
-from keepfast.replica.authentication import AuthenticationOptions
-from keepfast.replica.backpressure import go_on
-from keepfast.replica.condition import CatchUpReport, Census, census_of, why_not_serving
-from keepfast.replica.connection import NO_OPERATION, Connection, Phase
-from keepfast.replica.member import Member, Role, StoreFacts
+from keepfast.replica.authentication import AuthenticationOptions, Proof, digest_id
+from keepfast.replica.cadence import CadenceOptions, SnapshotCadence
+from keepfast.replica.condition import Census, census_of, why_not_serving
+from keepfast.replica.connection import SESSION_CLOSED, Connection, Phase
+from keepfast.replica.core import ServerCore
+from keepfast.replica.effects import (
+    AbortClients,
+    AppendTxns,
+    CheckProofs,
+    CloseClients,
+    ContinueRequests,
+    ContinueWork,
+    PauseReads,
+    ResumeReads,
+    SendToClients,
+    SendToPeers,
+    TakeSnapshot,
+    TurnEffect,
+    WriteAudit,
+)
+from keepfast.replica.gathering import NO_GROUP, Group
+from keepfast.replica.member import Member
 from keepfast.replica.members import proposed_membership
-from keepfast.replica.options import ReplicaOptions
+from keepfast.replica.pending_write import NO_OPERATION
 from keepfast.replica.proposals import WRITES, Append
 from keepfast.replica.reads import answer_single
 from keepfast.replica.replica import Replica
-from keepfast.replica.sasl import QUORUM_SERVICE, DigestMd5, DigestMd5Client
+from keepfast.replica.replica_options import ReplicaOptions, ThrottleOptions
+from keepfast.replica.roles import CatchUpReport, Role, StoreFacts
+from keepfast.replica.sasl import (
+    CLIENT_SERVICE,
+    QUORUM_SERVICE,
+    DigestMd5,
+    DigestMd5Client,
+    Exchange,
+)
+from keepfast.replica.session_passwords import SessionPasswords
 from keepfast.replica.statistics import (
     Distribution,
     ReplicaStatistics,
@@ -24,35 +50,57 @@ from keepfast.replica.statistics import (
     Summary,
     TreeDigest,
 )
-from keepfast.replica.throttle import ThrottleOptions
 
 __all__ = [
+    "CLIENT_SERVICE",
+    "NO_GROUP",
     "NO_OPERATION",
     "QUORUM_SERVICE",
+    "SESSION_CLOSED",
     "WRITES",
+    "AbortClients",
     "Append",
+    "AppendTxns",
     "AuditRecord",
     "AuthenticationOptions",
+    "CadenceOptions",
     "CatchUpReport",
     "Census",
+    "CheckProofs",
+    "CloseClients",
     "Connection",
+    "ContinueRequests",
+    "ContinueWork",
     "DigestMd5",
     "DigestMd5Client",
     "Distribution",
+    "Exchange",
+    "Group",
     "Member",
+    "PauseReads",
     "Phase",
+    "Proof",
     "Replica",
     "ReplicaOptions",
     "ReplicaStatistics",
     "ResponseSizes",
+    "ResumeReads",
     "Role",
+    "SendToClients",
+    "SendToPeers",
+    "ServerCore",
+    "SessionPasswords",
+    "SnapshotCadence",
     "StoreFacts",
     "Summary",
+    "TakeSnapshot",
     "ThrottleOptions",
     "TreeDigest",
+    "TurnEffect",
+    "WriteAudit",
     "answer_single",
     "census_of",
-    "go_on",
+    "digest_id",
     "proposed_membership",
     "why_not_serving",
 ]

@@ -3,7 +3,8 @@
     ip       every connection has it from the start
     x509     the subject of the certificate that it showed in the TLS handshake
     digest   by an auth request (op 100): user and password
-    sasl     by sasl requests (op 102): an exchange, see `sasl`
+    sasl     by sasl requests (op 102): an exchange, see `sasl`; one by Kerberos is made aside of
+             the loop, and the requests behind it wait
 
 Both requests are handled at once, whatever else of the connection is under way; so does Apache. Ids
 accumulate; there is no way to lose one.
@@ -15,11 +16,14 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import new as new_hash
+from hmac import compare_digest
 from struct import Struct
 from typing import Final, NamedTuple
 
-from keepfast.replica.connection import Connection
-from keepfast.replica.sasl import DigestMd5
+import msgspec
+
+from keepfast.replica.connection import Connection, size_of_id
+from keepfast.replica.sasl import DigestMd5, Exchange
 from keepfast.wire import (
     AuthPacket,
     ErrorCode,
@@ -55,8 +59,11 @@ class AuthenticationOptions:
     digest_algorithm: str = "sha1"
     # Subject of the certificate whose owner may do anything; None: there is none.
     x509_super_user: str | None = None
-    # Passwords of SASL users by name; None: there is no SASL, and clients go on without it.
+    # Passwords of SASL users by name; None: there is no DIGEST-MD5.
     sasl_users: Mapping[str, str] | None = field(default=None, repr=False)
+    # Begins an exchange that may take long (Kerberos); None: there is none. Without either,
+    # clients go on without SASL.
+    new_slow_exchange: Callable[[], Exchange] | None = field(default=None, repr=False)
     # SASL users who may do anything, besides the one called `super`.
     sasl_super_users: frozenset[str] = frozenset()
     # Whether a client whose SASL exchange failed may go on without a name.
@@ -64,6 +71,9 @@ class AuthenticationOptions:
     # Every client has to prove an id of one of these before it may ask for anything; empty: none
     # has to. `ip` among them: every client has one.
     required_schemes: frozenset[str] = frozenset()
+    # Bytes of the ids that one connection may have. Low: clients with many ids are cut off. High:
+    # each of its writes carries them between servers, and `auth` in an ACL becomes all of them.
+    max_id_bytes: int = 512 << 10
 
 
 def no_nonce() -> str:
@@ -71,11 +81,33 @@ def no_nonce() -> str:
     raise InvariantViolation("SASL without a source of nonces")
 
 
-class Verdict(NamedTuple):
-    """What a client is told, and why its connection is closed; either may be empty."""
+class Proof(msgspec.Struct, eq=False):
+    """A step of an exchange that may take long, and what came of it."""
+
+    connection: Connection
+    xid: int
+    exchange: Exchange
+    token: bytes
+    answer: bytes | None = None
+    failure: KeeperError | None = None
+
+    def check(self) -> None:
+        """Take the step; called on any thread."""
+        try:
+            self.answer = self.exchange.step(self.token)
+        except KeeperError as error:
+            self.failure = error
+
+
+class AuthVerdict(NamedTuple):
+    """What a client is told, and why its connection is closed; either may be empty.
+
+    With a proof: neither is known before that is checked.
+    """
 
     reply: bytes = b""
     close_reason: str = ""
+    proof: Proof | None = None
 
 
 class Authenticator:
@@ -99,10 +131,10 @@ class Authenticator:
             ids.append(Id(_SUPER, subject))
         self._add(connection, ids)
 
-    def answer(self, connection: Connection, payload: bytes) -> Verdict:
+    def answer(self, connection: Connection, payload: bytes) -> AuthVerdict:
         """Handle an auth or a sasl request; any other one of a client who owes an id is refused."""
         if len(payload) < _HEADER_SIZE:
-            return Verdict(close_reason="a request without a header")
+            return AuthVerdict(close_reason="a request without a header")
         xid, op = _REQUEST_HEADER.unpack_from(payload)
         try:
             if op == _AUTH:
@@ -110,19 +142,23 @@ class Authenticator:
             if op == _SASL:
                 return self._exchange(connection, xid, payload)
         except MalformedRecord as error:
-            return Verdict(close_reason=f"authentication request: {error}")
+            return AuthVerdict(close_reason=f"authentication request: {error}")
         schemes = ", ".join(sorted(self._options.required_schemes))
         reply = encode_reply(xid, 0, ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH)
-        return Verdict(reply, f"it has to authenticate by one of {schemes} first")
+        return AuthVerdict(reply, f"it has to authenticate by one of {schemes} first")
 
-    def _authenticate(self, connection: Connection, xid: int, payload: bytes) -> Verdict:
+    def _authenticate(self, connection: Connection, xid: int, payload: bytes) -> AuthVerdict:
         packet = codec_of(AuthPacket).decode(payload, _HEADER_SIZE)
         ids = self.proven_ids(connection, packet.scheme or "", packet.auth or b"")
         if not ids:
             reply = encode_reply(xid, 0, ErrorCode.AUTH_FAILED)
-            return Verdict(reply, f"authentication with scheme {packet.scheme!r} failed")
+            return AuthVerdict(reply, f"authentication with scheme {packet.scheme!r} failed")
+        new = (held for held in ids if held not in connection.ids)
+        if connection.id_bytes + sum(map(size_of_id, new)) > self._options.max_id_bytes:
+            reply = encode_reply(xid, 0, ErrorCode.AUTH_FAILED)
+            return AuthVerdict(reply, f"it has ids of more than {self._options.max_id_bytes} bytes")
         self._add(connection, ids)
-        return Verdict(encode_reply(xid, 0, 0))
+        return AuthVerdict(encode_reply(xid, 0, 0))
 
     def proven_ids(self, connection: Connection, scheme: str, credentials: bytes) -> list[Id]:
         """The ids that an auth request proves; none if it proves nothing."""
@@ -131,41 +167,57 @@ class Authenticator:
         if scheme == "digest":
             identity = digest_id(credentials, self._options.digest_algorithm)
             ids = [Id(scheme, identity)]
-            return [Id(_SUPER, ""), *ids] if identity == self._super_digest else ids
+            return [Id(_SUPER, ""), *ids] if self._is_super(identity) else ids
         if scheme == "ip":
             return [Id(scheme, connection.address)]
         # Proven by the handshake, or not at all.
         return [held for held in connection.ids if held.scheme == scheme == "x509"]
 
-    def _exchange(self, connection: Connection, xid: int, payload: bytes) -> Verdict:
+    def _is_super(self, identity: str) -> bool:
+        """Whether an id is the superuser's; the time that this takes tells nothing of it."""
+        wanted = self._super_digest
+        return wanted is not None and compare_digest(
+            identity.encode("utf-8", "surrogatepass"), wanted.encode("utf-8", "surrogatepass")
+        )
+
+    def _exchange(self, connection: Connection, xid: int, payload: bytes) -> AuthVerdict:
         token = codec_of(GetSASLRequest).decode(payload, _HEADER_SIZE).token
         options = self._options
-        if options.sasl_users is None:
+        if options.sasl_users is None and options.new_slow_exchange is None:
             # No token and no error: the client goes on unauthenticated.
-            return Verdict(encode_reply(xid, 0, 0, _NO_TOKEN))
+            return AuthVerdict(encode_reply(xid, 0, 0, _NO_TOKEN))
         if token is None:
-            return Verdict(close_reason="a sasl request without a token")
+            return AuthVerdict(close_reason="a sasl request without a token")
         if connection.sasl is None:
-            connection.sasl = DigestMd5(options.sasl_users, self._make_nonce())
-        try:
-            answer = connection.sasl.step(token)
-        except KeeperError as error:
-            return self._failed_exchange(xid, error)
-        user = connection.sasl.user
+            if options.new_slow_exchange is not None:
+                connection.sasl = options.new_slow_exchange()
+            else:
+                connection.sasl = DigestMd5(options.sasl_users or {}, self._make_nonce())
+        proof = Proof(connection, xid, connection.sasl, token)
+        if options.new_slow_exchange is not None:
+            return AuthVerdict(proof=proof)
+        proof.check()
+        return self.judge(proof)
+
+    def judge(self, proof: Proof) -> AuthVerdict:
+        """What a step of an exchange means for its client."""
+        if proof.failure is not None:
+            return self._failed_exchange(proof.xid, proof.failure)
+        user = proof.exchange.user
         if user is not None:
             ids = [Id("sasl", user)]
-            if user in options.sasl_super_users:
+            if user in self._options.sasl_super_users:
                 ids.append(Id(_SUPER, ""))
-            self._add(connection, ids)
-        return Verdict(encode_reply(xid, 0, 0, encode_buffer(answer)))
+            self._add(proof.connection, ids)
+        return AuthVerdict(encode_reply(proof.xid, 0, 0, encode_buffer(proof.answer)))
 
-    def _failed_exchange(self, xid: int, error: KeeperError) -> Verdict:
+    def _failed_exchange(self, xid: int, error: KeeperError) -> AuthVerdict:
         is_required = "sasl" in self._options.required_schemes
         if self._options.is_sasl_failure_allowed and not is_required:
-            return Verdict(encode_reply(xid, 0, 0, _NO_TOKEN))
+            return AuthVerdict(encode_reply(xid, 0, 0, _NO_TOKEN))
         code = ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH if is_required else error.code
         reply = encode_reply(xid, 0, code, _NO_TOKEN)
-        return Verdict(reply, f"SASL authentication failed: {error.detail}")
+        return AuthVerdict(reply, f"SASL authentication failed: {error.detail}")
 
     def _add(self, connection: Connection, ids: list[Id]) -> None:
         for identity in ids:

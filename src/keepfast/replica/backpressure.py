@@ -5,44 +5,52 @@ Replies to reads are therefore made in bursts. When a burst is full the connecti
 further requests are held, and the driver reads no more of them, until the client has taken most of
 what was sent. A client that takes nothing costs one burst and is gone when its session expires.
 
+The same bounds the time that one client takes from the others in a turn of the loop: work that does
+not show in the size of a reply is counted as if it did, and of very many requests at once only the
+first are handled in this turn.
+
 Events are not held back, for their order among the replies is promised; what waits in a socket is
-bounded by `max_unsent_bytes`, and a client who lets that much wait is cut off.
+bounded by `max_unsent_bytes`, beside the largest reply that it asked for itself, and a client who
+lets that much wait is cut off.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from keepfast.replica.connection import Phase
+from keepfast.replica.connection import Connection
+from keepfast.replica.service import Service
 
-if TYPE_CHECKING:
-    from keepfast.replica.connection import Connection
-    from keepfast.replica.replica import Replica
+# Work beside the making of replies, in bytes of a reply that take as long: about 5 us are 1 KiB.
+ID_WORK: Final = 20
+MULTI_READ_WORK: Final = 600
+INTRODUCTION_WORK: Final = 2048
+WATCH_WORK: Final = 300
 
-# Shorter replies are not counted: as many as one read of a socket can ask for are no burden, and
-# counting would show in the cost of every read.
-LARGE_REPLY: Final = 1024
+# Requests of one connection that are handled in one turn of the loop, where replies are among them.
+# Low: pipelines of reads take more turns. High: other clients wait for one that asks a lot.
+TURN_REQUESTS: Final = 2000
 
 
-def note_large(replica: Replica, connection: Connection, size: int) -> bool:
+def note_large(service: Service, connection: Connection, size: int) -> bool:
     """Count a large reply that was just queued; True: the connection is stalled now."""
+    size += connection.work
+    connection.work = 0
     # The only one in the queue: the driver has taken what was there before.
     connection.burst = size if len(connection.out) == 1 else connection.burst + size
-    if connection.burst > replica.options.max_burst_bytes:
-        connection.is_stalled = True
-        connection.free_ms = -1
+    if connection.burst > service.options.max_burst_bytes:
+        stall(service, connection)
     return connection.is_stalled
 
 
-def go_on(replica: Replica, connection: Connection) -> None:
-    """The client has taken what was sent to it: handle what was held."""
-    connection.burst = 0
-    connection.is_stalled = False
-    if connection.phase is not Phase.OPEN:
-        return
-    # It reads, so it lives, even if its pings stand behind requests that are held.
-    replica.sessions.touch(connection.session_id, replica.now_ms)
-    replica.send_ready(connection)
-    if connection.held and not connection.is_stalled and not connection.is_throttled:
-        held, connection.held = connection.held, []
-        replica.handle_all(connection, held)
+def stall(service: Service, connection: Connection) -> None:
+    """Handle no more requests of a connection until others had their turn."""
+    connection.is_stalled = True
+    connection.free_ms = -1
+    service.stalled[connection] = None
+
+
+def put_off(service: Service, connection: Connection) -> None:
+    """Continue with a connection's next request, which was begun, when others had their turn."""
+    stall(service, connection)
+    service.unfinished[connection] = None

@@ -1,4 +1,4 @@
-"""Why a member of an ensemble does not serve, and how it last caught up: in words, for reports.
+"""Why a member of an ensemble does not serve: in words, for reports.
 
 Nothing here decides anything. It reads what the machines know and says what an operator has to
 know: what is missing, of whom, and whether it comes by itself.
@@ -7,25 +7,13 @@ know: what is missing, of whom, and whether it comes by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from keepfast.quorum import Ballot, Candidacy, LeaderPhase, Standing, Step
-from keepfast.wire import PacketType, PeerState, QuorumPacket, ServerId, format_zxid
-
-if TYPE_CHECKING:
-    from keepfast.replica.member import Member
+from keepfast.replica.member import Member
+from keepfast.wire import PeerState, ServerId
 
 _NO_HISTORY = -1
-
-
-class CatchUpReport(NamedTuple):
-    """How a learner got its leader's history."""
-
-    kind: str  # diff, trunc or snap
-    reason: str
-    leader: ServerId
-    # It has served since; until then records that follow a tree belong to the same catch-up.
-    is_over: bool = False
 
 
 class Census(NamedTuple):
@@ -44,39 +32,20 @@ class Census(NamedTuple):
         return self.empty | self.barred
 
 
-def catch_up_of(member: Member, packet: QuorumPacket) -> CatchUpReport | None:
-    """What a packet says about how this server catches up; None if it says nothing about that."""
-    leader = member.leader_id or ServerId(0)
-    if packet.type == PacketType.SNAP:
-        reason = "the leader sent its tree"
-        if member.standing is not Standing.WHOLE:
-            reason = f"our data were {member.standing.value}"
-            reason += f": {member.fence_reason}" if member.fence_reason else ""
-        return CatchUpReport("snap", reason, leader)
-    if packet.type == PacketType.TRUNC:
-        reason = f"the histories fork behind {format_zxid(packet.zxid)}"
-        return CatchUpReport("trunc", reason, leader)
-    earlier = member.catch_up
-    if earlier is not None and not earlier.is_over and earlier.leader == leader:
-        return None
-    if packet.type == PacketType.DIFF:
-        head = "nothing" if member.tree is None else format_zxid(member.tree.last_zxid)
-        return CatchUpReport("diff", f"both have {head}", leader)
-    return None
-
-
 def census_of(member: Member) -> Census:
     """Count the voters by what they told; meaningful while the member looks for a leader."""
-    voters = member.quorums.voters
+    voters = member.state.quorums.voters
     groups: dict[str, set[ServerId]] = {"whole": set(), "empty": set(), "barred": set()}
-    for server_id, ballot in member.election.told.items():
+    for server_id, ballot in member.state.election.told.items():
         if server_id in voters:
             groups[_kind_of(ballot)].add(server_id)
-    if member.server_id in voters:
-        groups[_own_kind(member)].add(member.server_id)
+    if member.state.server_id in voters:
+        groups[_own_kind(member)].add(member.state.server_id)
     whole, empty, barred = (frozenset(groups[name]) for name in ("whole", "empty", "barred"))
     unheard = voters - whole - empty - barred
-    return Census(whole, empty, barred, unheard, not member.quorums.is_quorum(whole | unheard))
+    return Census(
+        whole, empty, barred, unheard, not member.state.quorums.is_quorum(whole | unheard)
+    )
 
 
 def _kind_of(ballot: Ballot) -> str:
@@ -86,7 +55,7 @@ def _kind_of(ballot: Ballot) -> str:
 
 
 def _own_kind(member: Member) -> str:
-    candidacy = member.election.candidacy
+    candidacy = member.state.election.candidacy
     if candidacy is Candidacy.ELIGIBLE:
         return "whole"
     return "empty" if candidacy is Candidacy.EMPTY else "barred"
@@ -94,13 +63,13 @@ def _own_kind(member: Member) -> str:
 
 def why_not_serving(member: Member) -> str:
     """What this server waits for; empty if it serves."""
-    if member.replica.is_serving:
+    if member.state.replica.is_serving:
         return ""
     if member.leader is not None:
         return _why_not_leading(member)
     if member.following is not None:
         return _why_not_following(member)
-    if member.role.value == "settling":
+    if member.state.role.value == "settling":
         return "the disk finishes what it was asked for"
     return _why_looking(member)
 
@@ -109,17 +78,17 @@ def _why_not_leading(member: Member) -> str:
     leader = member.leader
     if leader is None or leader.phase is LeaderPhase.BROADCAST:
         return ""
-    ready = {member.server_id}
+    ready = {member.state.server_id}
     ready.update(
         learner.server_id for learner in leader.learners.values() if learner.step is Step.CURRENT
     )
-    missing = member.quorums.voters - ready
+    missing = member.state.quorums.voters - ready
     return f"was elected, and waits until a quorum has its history: {_servers(missing)} not yet"
 
 
 def _why_not_following(member: Member) -> str:
-    leader = member.leader_id
-    if member.standing is not Standing.WHOLE:
+    leader = member.state.leader_id
+    if member.state.standing is not Standing.WHOLE:
         data = _own_data(member)
         return (
             f"{data} and heal from leader {leader}: this server does not vote until they are whole"
@@ -131,9 +100,9 @@ def _why_not_following(member: Member) -> str:
 
 def _why_looking(member: Member) -> str:
     census = census_of(member)
-    candidacy = member.election.candidacy
+    candidacy = member.state.election.candidacy
     if candidacy is Candidacy.EMPTY and not census.whole and not census.barred:
-        waiting = _servers(member.election.waiting_for)
+        waiting = _servers(member.state.election.waiting_for)
         return (
             f"has no data and waits for {waiting} to be sure that this ensemble is new: only when "
             "every voter has said that it has no data either does it begin"
@@ -142,7 +111,7 @@ def _why_looking(member: Member) -> str:
         return _majority_lost(census)
     unheard = f"; not heard: {_servers(census.unheard)}" if census.unheard else ""
     if candidacy is Candidacy.ELIGIBLE:
-        if member.quorums.is_quorum(census.whole):
+        if member.state.quorums.is_quorum(census.whole):
             return f"looks for a leader among {_servers(census.whole)}{unheard}"
         lost = f"; without data that count: {_servers(census.lost)}" if census.lost else ""
         heard = _servers(census.whole)
@@ -164,10 +133,10 @@ def _majority_lost(census: Census) -> str:
 
 
 def _own_data(member: Member) -> str:
-    if member.standing is Standing.EMPTY:
+    if member.state.standing is Standing.EMPTY:
         return "its data are gone (the directory is empty)"
-    reason = f" ({member.fence_reason})" if member.fence_reason else ""
-    return f"its data are {member.standing.value}{reason}"
+    reason = f" ({member.state.fence_reason})" if member.state.fence_reason else ""
+    return f"its data are {member.state.standing.value}{reason}"
 
 
 def _servers(ids: Iterable[ServerId]) -> str:

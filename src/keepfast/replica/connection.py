@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from keepfast.replica.sasl import DigestMd5
+from keepfast.replica.pending_write import NO_OPERATION, PendingWrite
+from keepfast.replica.sasl import Exchange
 from keepfast.replica.statistics import Summary
-from keepfast.tree import Caller
-from keepfast.wire import FrameParser, Id, OpCode, SessionId
+from keepfast.tree import Caller, WatchKind
+from keepfast.wire import EventType, FrameParser, Id, SessionId, Zxid
 
 NO_SESSION: Final = SessionId(0)
-# Where the type of a request stands: there was none, or it failed.
-NO_OPERATION: Final = -1
-_SYNC: Final = OpCode.SYNC.value
+_ID_OVERHEAD_BYTES: Final = 8
+# Why a connection is closed whose client has closed its session.
+SESSION_CLOSED: Final = "the session was closed"
+
+
+# A watch that a client sets again, and the event that it missed; None: none, it is only set.
+MissedEvent = tuple[WatchKind, str, EventType | None]
 
 
 class Phase(Enum):
@@ -26,28 +30,6 @@ class Phase(Enum):
     CONNECTING = "connecting"  # its session is being created
     OPEN = "open"
     CLOSED = "closed"
-
-
-class PendingWrite(msgspec.Struct, gc=False, eq=False):
-    """A request that waits for its txn; it holds up the requests behind it on its connection.
-
-    A Struct, because one is made for each write; nothing that it refers to refers back to it.
-    """
-
-    since_ms: int
-    xid: int = 0
-    op: int = NO_OPERATION
-    # What was asked for, where another server makes the txn and changes are audited.
-    request: Any = None
-    # The reply's frame, once it is known; b"" for no reply at all.
-    reply: bytes | None = None
-    # Its size, if it counts as a large request.
-    large_bytes: int = 0
-
-    @property
-    def is_sync(self) -> bool:
-        """Whether it waits for the txns of others, and not for one of its own."""
-        return self.op == _SYNC
 
 
 class Connection:
@@ -65,20 +47,26 @@ class Connection:
         "frames",
         "free_ms",
         "held",
+        "id_bytes",
         "ids",
+        "is_behind_reads",
+        "is_full",
         "is_secure",
         "is_stalled",
         "is_throttled",
         "large_bytes",
+        "largest_unsent",
         "last_latency_ms",
         "last_ms",
         "last_op",
         "last_xid",
         "last_zxid",
+        "moved_at",
         "number",
         "opened_ms",
         "out",
         "owes_identity",
+        "parked_bytes",
         "phase",
         "port",
         "queue",
@@ -89,8 +77,10 @@ class Connection:
         "timeout_ms",
         "told",
         "touched_ms",
+        "unfinished",
         "waits",
         "wants_read_only_byte",
+        "work",
     )
 
     def __init__(
@@ -103,12 +93,25 @@ class Connection:
         self.phase = Phase.NEW
         self.out: list[bytes] = []
         self.queue: deque[PendingWrite | bytes] = deque()
-        # Large replies since the last pause, and whether that was too much (backpressure.py);
-        # whether its writes have to wait for room (throttle.py); the requests that wait for either.
+        # Large replies since the last pause, work that was not counted there yet, and whether that
+        # was too much (backpressure.py);
+        # whether its requests have to wait for room (throttle.py), or for a check of who it is; the
+        # requests that wait for any of these.
         self.burst = 0
+        self.work = 0
         self.is_stalled = False
         self.is_throttled = False
+        # Whether a write waits until the reads in front of it are answered, and about how much
+        # those are that stand in front of writes which did not have to (parked_reads.py).
+        self.is_behind_reads = False
+        self.parked_bytes = 0
+        # Whether the client has to take some of what it was sent before it gets more.
+        self.is_full = False
+        # The largest reply among what it has not taken since then.
+        self.largest_unsent = 0
         self.held: list[bytes] = []
+        # What is left of a request that takes several turns, which is the first of those.
+        self.unfinished: Iterator[MissedEvent | None] | None = None
         # Size of the request that is arriving, if it is large.
         self.large_bytes = 0
         # When its session was given its full time again.
@@ -116,14 +119,18 @@ class Connection:
         # The same, as long as it is open and nothing holds up its requests; otherwise -1.
         self.free_ms = -1
         self.session_id = NO_SESSION
+        # Txns of its session up to this one were asked for on other connections.
+        self.moved_at = Zxid(-1)
         self.timeout_ms = 0
         self.ids: tuple[Id, ...] = (Id("ip", address),)
+        # Their size, about; without the address.
+        self.id_bytes = 0
         self.caller = Caller(NO_SESSION, self.ids)
         # Whether it is inside TLS; for reports.
         self.is_secure = False
         # Whether it has to say who it is before anything else.
         self.owes_identity = False
-        self.sasl: DigestMd5 | None = None
+        self.sasl: Exchange | None = None
         self.wants_read_only_byte = True
         self.close_reason = ""
         self.opened_ms = now_ms
@@ -161,18 +168,16 @@ class Connection:
         """Whether it has a session and may be written to."""
         return self.phase is Phase.OPEN
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether its further requests have to wait."""
+        return self.is_throttled or self.is_stalled or self.is_behind_reads
+
     def identify(self, session_id: SessionId, timeout_ms: int) -> None:
         """Give it its session."""
         self.session_id = session_id
         self.timeout_ms = timeout_ms
         self.caller = Caller(session_id, self.ids)
-
-    def waits_for(self, xid: int) -> PendingWrite | None:
-        """The oldest write without a reply, if it is the one with this xid."""
-        for item in self.queue:
-            if isinstance(item, PendingWrite) and item.reply is None and not item.is_sync:
-                return item if item.xid == xid else None
-        return None
 
     def note(
         self, op: int, xid: int, zxid: int, now_ms: int, spent_ms: int, times: int = 1
@@ -189,5 +194,11 @@ class Connection:
     def add_id(self, identity: Id) -> None:
         """Note what it has authenticated as; ids accumulate."""
         if identity not in self.ids:
+            self.id_bytes += size_of_id(identity)
             self.ids = (*self.ids, identity)
             self.caller = self.caller._replace(ids=self.ids)
+
+
+def size_of_id(identity: Id) -> int:
+    """The bytes of an id, about: also of what holds it."""
+    return len(identity.scheme) + len(identity.id) + _ID_OVERHEAD_BYTES

@@ -4,6 +4,15 @@ A Keepfast leader's digest is that of its tree: one that differs shows that ours
 Apache leader logs wrong digests of its own: for a create2 with the container flag, and around
 changes of "/" while others are under way. These are told apart, or pass after a few txns; a tree
 that differs does not.
+
+A few txns are given only to a tree that was equal in the same epoch once: from then on both make
+the same changes to it, so it is the leader's digest that slipped. A tree that differs shows at the
+first txn, and is fenced there; if a new tree does not cure it, the leader slipped before we came.
+
+Across epochs an agreement is worth nothing. After a tree that it was sent, an Apache server keeps
+its old log, and leading itself it sends what that has: records that were never agreed on, whose
+digests are right, and then those of a later epoch, which follow something else. Nor does a slip
+outlast its epoch: the next leader begins with the digest of its tree.
 """
 
 from __future__ import annotations
@@ -11,7 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 from keepfast.tree import DIGEST_VERSION, ContainerQuirk, Tree
-from keepfast.wire import LogEntry
+from keepfast.wire import LogEntry, Zxid, epoch_of
 
 # Wrong digests in a row that an Apache leader is allowed: it computes them ahead, so that one slip
 # stays until it had nothing to do for a moment.
@@ -22,13 +31,16 @@ _MODULUS: Final = 1 << 64
 class DigestGuard:
     """Follows the digests under one leader."""
 
-    __slots__ = ("_doubts", "_quirk", "mismatches", "trusts_leader")
+    __slots__ = ("_doubts", "_epoch", "_has_agreed", "_quirk", "mismatches", "trusts_leader")
 
     def __init__(self, trusts_leader: bool) -> None:
         """`trusts_leader`: its digests are exact, every difference counts."""
         self.trusts_leader = trusts_leader
         self.mismatches = 0
+        # What follows is of the records of this epoch.
+        self._epoch = -1
         self._doubts = 0
+        self._has_agreed = False
         self._quirk = ContainerQuirk()
 
     def agrees(self, tree: Tree, entry: LogEntry) -> bool:
@@ -37,19 +49,30 @@ class DigestGuard:
         if digest is None or digest.version != DIGEST_VERSION:
             return True
         if digest.tree_digest == tree.digest:
-            self.note_agreement()
+            self.note_agreement(entry.header.zxid)
             return True
         self.mismatches += 1
         if self.trusts_leader:
             return False
+        self._enter(epoch_of(entry.header.zxid))
         if self._quirk.explains(tree, entry, digest.tree_digest):
             return True
         self._quirk.reset((digest.tree_digest - tree.digest) % _MODULUS)
         self._doubts += 1
-        return self._doubts <= _DOUBTS
+        return self._has_agreed and self._doubts <= _DOUBTS
 
-    def note_agreement(self) -> None:
-        """The tree has the very digest that the leader's has: all doubts are over."""
+    def note_agreement(self, zxid: Zxid) -> None:
+        """Behind this txn the tree has the very digest that the leader's has: doubts are over."""
+        self._epoch = epoch_of(zxid)
+        self._has_agreed = True
         if self._doubts or self._quirk.delta:
+            self._doubts = 0
+            self._quirk.reset()
+
+    def _enter(self, epoch: int) -> None:
+        """Begin anew with the first record of an epoch."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._has_agreed = False
             self._doubts = 0
             self._quirk.reset()

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 from keepfast.quorum import (
     Chain,
     Dial,
     DiskOrder,
+    LeaderState,
     Learner,
     LearnerFacts,
     Link,
     MemberRole,
     Membership,
     Standing,
+    decode_said,
     decode_snap_digests,
     note,
 )
-from keepfast.replica.condition import catch_up_of
+from keepfast.replica.catch_up_report import catch_up_of
 from keepfast.replica.digest_guard import DigestGuard
+from keepfast.replica.member_state import MemberState
 from keepfast.replica.members import proposed_membership
-from keepfast.replica.quick_writes import commit_plain_entry
 from keepfast.replica.tree_receiver import TreeReceiver
 from keepfast.tree import ReplayConflict, Tree, apply_plain_set
 from keepfast.wire import (
@@ -39,56 +42,83 @@ from keepfast.wire import (
     format_zxid,
 )
 
-if TYPE_CHECKING:
-    from keepfast.replica.member import Member
-
 # What comes nearly always, and is for the learner alone.
 _BROADCAST: Final = frozenset((PacketType.PROPOSAL.value, PacketType.COMMIT.value))
+# With these a leader of our kind may say more than Apache's.
+_SAYING: Final = frozenset((PacketType.PING.value, PacketType.UPTODATE.value))
+
+
+class EndOfFollowing(NamedTuple):
+    """Why it is over with a leader."""
+
+    reason: str
+    # Our history cannot be mended: only a tree helps.
+    is_unfit: bool = False
+    # Our data were not whole, and are now.
+    is_whole_again: bool = False
 
 
 class Following:
-    """See the module. The member makes one for each leader, and throws it away with it."""
+    """A member's time under one leader.
 
-    def __init__(self, member: Member, has_voice: bool) -> None:
+    The member makes one for each leader, and throws it away with it.
+
+    After each input the member looks at `end`: once it is set, nothing happens here any more.
+    """
+
+    def __init__(self, state: MemberState, has_voice: bool) -> None:
+        self.end: EndOfFollowing | None = None
         self.link: Link | None = None
         # When to knock again at a leader that was not there; None: not now.
         self.redial_at_ms: int | None = None
-        self._member = member
+        self._state = state
         self._has_voice = has_voice
         self._attempts = 0
         self._receiver: TreeReceiver | None = None
         self._promised_digests: tuple[int, int] | None = None
         self._guard: DigestGuard | None = None
+        # What the leader's tree is behind a txn that is not applied here yet.
+        self._expected: LeaderState | None = None
         self._told: Membership | None = None
         self.learner = self._new_learner()
 
+    def _end(self, end: EndOfFollowing) -> None:
+        if self.end is None:
+            self.end = end
+            self.learner.on_closed()
+
     def _new_learner(self) -> Learner:
-        member = self._member
-        is_whole = member.standing is Standing.WHOLE and member.tree is not None
-        chain = member.history().chain() if is_whole else Chain(Zxid(-1))
+        state = self._state
+        is_whole = state.standing is Standing.WHOLE and state.tree is not None
+        chain = state.history().chain() if is_whole else Chain(Zxid(-1))
         facts = LearnerFacts(
-            member.server_id,
-            member.accepted_epoch,
-            member.current_epoch,
+            state.server_id,
+            state.accepted_epoch,
+            state.current_epoch,
             chain,
-            self._known_ensemble(is_whole),
-            member.quorums.current.version,
+            self._known_ensemble(),
+            state.quorums.current.version,
             self._has_voice,
             is_whole,
         )
-        return Learner(facts, member.options, self, self._send, member.now_ms)
+        return Learner(facts, state.options, self, self._send, state.now_ms)
 
-    def _known_ensemble(self, is_whole: bool) -> str | None:
+    def _known_ensemble(self) -> str | None:
         """The identity of the ensemble, once it is sure that it was agreed on.
 
-        A server that has no record may have it from a term that was never established, and so may
-        one that was given a leader's tree and nothing else.
+        It is stored with the epoch of the leader that named it, and that term may never have been
+        established: then another leader named another one. A record of an epoch between that one
+        and the current one is the proof, as only an established leader makes records. Records of
+        later epochs prove nothing: they may have come from another leader just before a crash.
+        One that was given a leader's tree and nothing else knows nothing either.
         """
-        tree = self._member.tree
-        if self._member.standing is Standing.CATCHING_UP:
+        state = self._state
+        if state.standing is Standing.CATCHING_UP:
             return None
-        has_records = tree is not None and tree.last_zxid > 0
-        return self._member.ensemble if has_records or not is_whole else None
+        epochs = range(state.ensemble_since, state.current_epoch + 1)
+        # Of data that are damaged, too: as far as the manifest says what they were.
+        is_agreed = any(epoch in epochs for epoch in state.history().chain().epochs())
+        return state.ensemble if is_agreed else None
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -96,16 +126,16 @@ class Following:
         """The leader was reached."""
         self.link = link
         self.redial_at_ms = None
-        self.learner.on_connected(self._member.now_ms)
+        self.learner.on_connected(self._state.now_ms)
 
     def on_dial_failed(self) -> None:
         """The leader was not there: it may still be on its way."""
         self._attempts += 1
-        member = self._member
-        if self._attempts >= member.options.dial_attempts:
-            member.leave("the leader cannot be reached")
+        state = self._state
+        if self._attempts >= state.options.dial_attempts:
+            self._leave("the leader cannot be reached")
         else:
-            self.redial_at_ms = member.now_ms + member.options.dial_interval_ms
+            self.redial_at_ms = state.now_ms + state.options.dial_interval_ms
 
     def on_lost(self) -> None:
         """The connection is gone; a leader that was not ready yet is tried again."""
@@ -114,13 +144,13 @@ class Following:
             self.learner = self._new_learner()
             self.on_dial_failed()
         else:
-            self._member.leave("the connection to the leader is gone")
+            self._leave("the connection to the leader is gone")
 
     def tick(self, now_ms: int) -> None:
         """Knock again, or give up a leader that is silent."""
         if self.redial_at_ms is not None and now_ms >= self.redial_at_ms:
             self.redial_at_ms = None
-            self._member.effects.append(Dial(self._member.leader_id or ServerId(0)))
+            self._state.effects.append(Dial(self._state.leader_id or ServerId(0)))
         if self.link is not None:
             self.learner.tick(now_ms)
 
@@ -133,13 +163,13 @@ class Following:
         while True:
             for packet in packets:
                 self._on_packet(packet)
-                if not link.is_open or self._member.following is not self:
+                if not link.is_open or self.end is not None:
                     return
             if self._receiver is None:
                 return
             rest = self._receiver.feed(link.parser.take_raw())
             if rest is None:
-                self.learner.on_receiving(self._member.now_ms)
+                self.learner.on_receiving(self._state.now_ms)
                 return
             self._on_tree(self._receiver)
             packets = link.parser.resume(rest)
@@ -147,6 +177,11 @@ class Following:
     def on_durable(self, zxid: Zxid) -> None:
         """Our log holds everything up to `zxid`."""
         self.learner.on_durable(zxid)
+
+    def go_on(self) -> None:
+        """Others had their turn: work out more of a long txn."""
+        if self._state.replica.long_reader.give_turn():
+            self.learner.go_on()
 
     def on_order_done(self, order: DiskOrder, tree: Tree | None) -> None:
         """The disk has done it."""
@@ -156,6 +191,12 @@ class Following:
         """The disk could not do it."""
         self.learner.on_order_failed(order, reason)
 
+    def _leave(self, reason: str) -> None:
+        self._end(EndOfFollowing(reason))
+
+    def _fence(self, reason: str) -> None:
+        self._end(EndOfFollowing(reason, is_unfit=True))
+
     def close(self) -> list[bytes]:
         """It is over; gives the records that were stored and not applied."""
         self.learner.on_closed()
@@ -164,30 +205,36 @@ class Following:
     # -- packets ---------------------------------------------------------------------------------
 
     def _on_packet(self, packet: QuorumPacket) -> None:
-        member, learner = self._member, self.learner
-        forwarder = member.replica.forwarder
+        state, learner = self._state, self.learner
+        forwarder = state.replica.forwarder
         kind = packet.type
         if kind in _BROADCAST:
-            learner.on_packet(packet, member.now_ms)
+            learner.on_packet(packet, state.now_ms)
             return
+        if kind in _SAYING:
+            receipt = state.secrets.on_said(decode_said(packet))
+            if receipt is not None:
+                self._send_packet(QuorumPacket(PacketType.PING.value, Zxid(0), receipt))
         if kind == PacketType.PING:
             self._answer_ping(packet)
         elif kind == PacketType.REVALIDATE and forwarder is not None:
             answer = codec_of(RevalidateReply).decode(packet.data or b"")
-            forwarder.on_revalidated(answer.session_id, answer.is_valid)
+            proposed, received = packet.zxid, learner.last_received
+            state.replica.revalidated(answer.session_id, answer.is_valid, proposed, received)
         elif kind == PacketType.SYNC and forwarder is not None:
             forwarder.on_synced(learner.sync_point())
+            state.replica.handle_ready()
         else:
-            member.catch_up = catch_up_of(member, packet) or member.catch_up
+            state.catch_up = catch_up_of(state, packet) or state.catch_up
             if kind == PacketType.SNAP:
                 self._receiver = TreeReceiver(packet.zxid)
                 self._promised_digests = decode_snap_digests(packet)
-            learner.on_packet(packet, member.now_ms)
+            learner.on_packet(packet, state.now_ms)
             return
-        learner.on_receiving(member.now_ms)
+        learner.on_receiving(state.now_ms)
 
     def _answer_ping(self, packet: QuorumPacket) -> None:
-        forwarder = self._member.replica.forwarder
+        forwarder = self._state.replica.forwarder
         touched = {} if forwarder is None else forwarder.sessions.take()
         table = encode_touched_sessions(
             TouchedSession(session_id, timeout_ms)  # type: ignore[arg-type]
@@ -201,66 +248,99 @@ class Following:
         promised = self._promised_digests
         if promised is not None and promised != (tree.digest, tree.state_digest):
             raise PeerProtocolError("the tree that the leader sent is not the one it has")
-        self.learner.on_tree(tree, promised is not None, self._member.now_ms)
+        self.learner.on_tree(tree, promised is not None, self._state.now_ms)
 
     # -- as LearnerHost --------------------------------------------------------------------------
 
     def order(self, order: DiskOrder) -> None:
         """Have the disk do something."""
-        self._member.order(order)
+        self._state.order(order)
 
     def append(self, zxid: Zxid, entry: bytes) -> None:
         """Have a record stored."""
-        self._member.append(zxid, entry)
+        self._state.append(zxid, entry)
 
     def replace_tree(self, tree: Any) -> None:
         """The tree was cut back or replaced."""
-        self._member.hold(tree)
+        self._state.hold(tree)
 
-    def apply(self, zxid: Zxid, entry: bytes) -> None:
-        """Apply a txn; a tree that is not the leader's shows here (R10, R12)."""
-        member, guard = self._member, self._guard
+    def is_ready(self, entry: bytes) -> bool:
+        """Whether the next txn can be applied without holding up clients."""
+        replica = self._state.replica
+        return replica.forwarder is None or replica.long_reader.is_ready(entry)
+
+    def apply(self, txns: Iterator[tuple[Zxid, bytes]]) -> None:
+        """Apply txns; a tree that is not the leader's shows here (R10, R12)."""
+        replica = self._state.replica
         try:
-            if guard is not None and self._apply_plain(entry):
-                guard.note_agreement()
-                return
-            decoded = decode_entry(entry)
-            self._apply(decoded)
+            if replica.forwarder is not None:
+                replica.commit_learned((entry for _, entry in txns), self._applied)
+            else:
+                replica.is_agreed_on = False  # not before this leader is established
+                for _, entry in txns:
+                    self._applied(self._catch_up(entry))
         except ReplayConflict as error:
-            member.fence(f"{format_zxid(zxid)} does not fit the tree: {error}")
-            return
-        changed = proposed_membership(decoded)
-        if changed is not None:
-            self._change_members(changed)
-        tree = member.tree
+            self._fence(f"{format_zxid(error.zxid)} does not fit the tree: {error}")
+
+    def _catch_up(self, entry: bytes) -> LogEntry | None:
+        """Apply a txn without clients; None: a plain one, with the digest that it carries."""
+        tree, is_fuzzy = self._state.tree, self.learner.is_tree_fuzzy
+        if tree is not None and not is_fuzzy and apply_plain_set(tree, entry) is not None:
+            return None
+        decoded = decode_entry(entry)
+        if tree is not None:
+            apply = tree.apply_fuzzy if is_fuzzy else tree.apply
+            apply(decoded.header, decoded.body)
+        return decoded
+
+    def _applied(self, entry: LogEntry | None) -> None:
+        """The tree has taken a txn; None: a plain one, with the digest that it carries."""
+        state, guard = self._state, self._guard
         if guard is None:
             guard = self._guard = DigestGuard(self.learner.is_leader_keepfast)
-        if tree is None or self.learner.is_tree_fuzzy or guard.agrees(tree, decoded):
+        tree = state.tree
+        if entry is None:
+            if tree is not None:
+                guard.note_agreement(tree.last_zxid)
+                if self._expected is not None:
+                    self._compare(tree.last_zxid)
             return
-        if not guard.trusts_leader and member.fences:
-            # A new tree did not cure it: then it is the leader's digests that are off.
-            member.effects.append(note("digest-mismatch-stays", zxid=format_zxid(zxid)))
+        changed = proposed_membership(entry)
+        if changed is not None:
+            self._change_members(changed)
+        if tree is None or self.learner.is_tree_fuzzy or guard.agrees(tree, entry):
+            if tree is not None and self._expected is not None:
+                self._compare(tree.last_zxid)
             return
-        member.fence(f"the digest behind {format_zxid(zxid)} is not the leader's")
+        zxid = format_zxid(entry.header.zxid)
+        if not guard.trusts_leader and state.fenced_epoch == self.learner.epoch:
+            # A new tree of this leader did not cure it: then it is its digests that are off.
+            state.effects.append(note("digest-mismatch-stays", zxid=zxid))
+            return
+        self._fence(f"the digest after {zxid} is not the leader's")
 
-    def _apply_plain(self, entry: bytes) -> bool:
-        """The quick way of most txns, with clients or without; False: nothing was done."""
-        member = self._member
-        if member.replica.forwarder is not None:
-            return commit_plain_entry(member.replica, entry)
-        if member.tree is None or self.learner.is_tree_fuzzy:
-            return False
-        return apply_plain_set(member.tree, entry) is not None
+    def on_leader_state(self, state: LeaderState) -> None:
+        """Compare it with our own tree, as soon as that is behind the same txn (R10)."""
+        self._expected = state
+        self._compare(self.learner.applied)
 
-    def _apply(self, entry: LogEntry) -> None:
-        member = self._member
-        if member.replica.forwarder is not None:
-            member.replica.commit_entry(entry)
-        elif member.tree is not None:
-            if self.learner.is_tree_fuzzy:
-                member.tree.apply_fuzzy(entry.header, entry.body)
-            else:
-                member.tree.apply(entry.header, entry.body)
+    def _compare(self, applied: Zxid) -> None:
+        """A history that was given up may have the zxids of one that was made since.
+
+        So it is the state that tells, before anybody is served. Of a voter it is the digest that
+        every txn has, as at any time: sessions or ACLs in which Apache's servers left a majority
+        different must not stop the service.
+        """
+        expected, tree = self._expected, self._state.tree
+        if expected is None or tree is None or applied < expected.zxid:
+            return
+        self._expected = None
+        is_same = tree.digest == expected.digest and (
+            self._has_voice or tree.shared_digest == expected.shared_digest
+        )
+        # Beyond it are records that were proposed to us before: there is nothing to compare then.
+        if applied == expected.zxid and not is_same:
+            self._fence(f"the state at {format_zxid(applied)} is not the leader's")
 
     def on_membership(self, membership: Membership) -> None:
         """The leader told a membership, which is agreed on once the leader is established."""
@@ -269,59 +349,63 @@ class Following:
 
     def _change_members(self, membership: Membership) -> None:
         """A change of the membership was committed, or would be by a leader that is not yet one."""
-        member = self._member
-        if membership.version <= member.quorums.current.version:
+        state = self._state
+        if membership.version <= state.quorums.current.version:
             return  # of the past: it is among the records that we catch up with
         if not self.learner.is_established:
-            member.members.consider(membership)
+            state.members.consider(membership)
             self.on_membership(membership)
             return
-        member.members.adopt(membership)
-        is_voter = member.server_id in membership.voters
+        state.adopt_members(membership)
+        spec = membership.find(state.server_id)
+        # One that was removed goes on serving its clients: the leader does not count it any more.
         # A server whose data are not whole has no voice for that reason, whatever it is.
-        if is_voter != self._has_voice and member.standing is Standing.WHOLE:
-            member.leave("its role has changed")
+        if spec is None or state.standing is not Standing.WHOLE:
+            return
+        if (spec.role is MemberRole.PARTICIPANT) != self._has_voice:
+            self._leave("its role has changed")
 
     def on_active(self, epoch: int) -> None:
         """We are up to date: serve, or take part again."""
-        member = self._member
-        member.ensemble = self.learner.ensemble
+        if self.end is not None:
+            return  # by the last txn that was applied
+        state = self._state
+        state.ensemble = self.learner.ensemble
         self.learner.is_tree_fuzzy = False
-        member.fences = 0 if self.learner.is_leader_keepfast else member.fences
         told = self._told
-        if told is not None and told.version > member.quorums.current.version:
-            member.members.adopt(told)
-        spec = member.quorums.find(member.server_id)
+        if told is not None and told.version > state.quorums.current.version:
+            state.adopt_members(told)
+        spec = state.quorums.find(state.server_id)
         is_observer = spec is None or spec.role is MemberRole.OBSERVER
         if not self._has_voice and not is_observer:
-            member.caught_up()
+            self._end(EndOfFollowing("its data are whole again", is_whole_again=True))
             return
-        if member.standing is not Standing.WHOLE:
-            member.standing = Standing.WHOLE
-        if member.tree is None:
+        if state.standing is not Standing.WHOLE:
+            state.standing = Standing.WHOLE
+        if state.tree is None:
             return
-        state = PeerState.FOLLOWING if self._has_voice else PeerState.OBSERVING
-        member.election.settle(state, member.leader_id or ServerId(0), epoch)
-        member.members.remember()
-        member.members.show()
-        if member.catch_up is not None:
-            member.catch_up = member.catch_up._replace(is_over=True)
-        member.replica.learn(member.tree, epoch, self._send)
-        member.effects.append(note("serving", role=member.role.value, epoch=epoch))
+        role = PeerState.FOLLOWING if self._has_voice else PeerState.OBSERVING
+        state.election.settle(role, state.leader_id or ServerId(0), epoch)
+        state.remember_members()
+        state.members.show(state.tree)
+        if state.catch_up is not None:
+            state.catch_up = state.catch_up._replace(is_over=True)
+        state.replica.learn(state.tree, epoch, self._send)
+        state.effects.append(note("serving", role=state.role.value, epoch=epoch))
 
     def on_following_failed(self, reason: str) -> None:
         """It is over with this leader."""
-        self._member.leave(reason)
+        self._leave(reason)
 
     def on_unfit(self, reason: str) -> None:
         """Our history cannot be mended."""
-        self._member.fence(reason)
+        self._fence(reason)
 
     # -- links -----------------------------------------------------------------------------------
 
     def _send(self, data: bytes) -> None:
         if self.link is not None and self.link.is_open:
-            self._member.send(self.link, data)
+            self._state.send(self.link, data)
 
     def _send_packet(self, packet: QuorumPacket) -> None:
         self._send(codec_of(QuorumPacket).encode(packet))

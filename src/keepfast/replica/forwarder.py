@@ -1,16 +1,28 @@
 """The learner's half of a server: writes go to the leader, and come back as committed txns.
 
-Requests of one client reach the leader in their order and are committed in their order, so the
-txn of a session that is committed next answers the oldest write that its connection waits for.
+A client numbers the requests of every connection anew, so session and xid do not name a request
+(R15). What does is the order: the requests of one session that this server forwards reach the
+leader in their order and are committed in their order, refused ones too. So each of them is
+remembered until its txn comes, also when its connection is gone by then.
+
+Txns of requests that the client sent through another server, before it moved here, come too. Those
+are told apart by zxid: the answer of REVALIDATE says how far the leader had proposed when the
+session moved; what other servers still forward afterwards it refuses with SESSION_MOVED. An Apache
+leader does not say it. Then all that was received before the answer counts as that, which leaves a
+window of the length of its own request queue.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from keepfast.replica.connection import Connection
+from keepfast.replica.pending_write import PendingWrite
 from keepfast.replica.proposals import Proposal
+from keepfast.replica.reply_order import answer_sync
+from keepfast.replica.service import Service
 from keepfast.replica.sessions import TouchTable
 from keepfast.wire import (
     Id,
@@ -26,13 +38,17 @@ from keepfast.wire import (
     encode_request_packet,
 )
 
-if TYPE_CHECKING:
-    from keepfast.replica.connection import Connection, PendingWrite
-    from keepfast.replica.replica import Replica
-
 _NO_ZXID: Final = Zxid(-1)
 _SYNC: Final = OpCode.SYNC.value
 _CREATE_SESSION: Final = OpCode.CREATE_SESSION.value
+_CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
+
+
+class Forwarded(NamedTuple):
+    """A write that the leader was sent, and whom to answer, if its connection is still there."""
+
+    connection: Connection
+    waiting: PendingWrite
 
 
 class _Sync(NamedTuple):
@@ -43,16 +59,23 @@ class _Sync(NamedTuple):
 
 
 class Forwarder:
-    """See the module. Made for the time under one leader, and thrown away with it."""
+    """Passes writes of clients on to the leader and answers them when they are committed.
 
-    def __init__(self, replica: Replica, send: Callable[[bytes], None]) -> None:
-        self._replica = replica
+    Made for the time under one leader, and thrown away with it.
+    """
+
+    def __init__(self, service: Service, send: Callable[[bytes], None]) -> None:
+        self._service = service
         self._send = send
-        self.sessions = TouchTable(replica.tree)
+        self.sessions = TouchTable(service.tree)
         self._syncs: deque[_Sync] = deque()
         # Syncs that the leader answered, with the last txn that was committed before.
         self._answered: deque[tuple[Zxid, _Sync]] = deque()
         self._connecting: dict[int, Connection] = {}
+        # Clients that came back, by session, in the order in which the leader was asked.
+        self._returning: dict[int, deque[Connection]] = {}
+        # Writes without a txn so far, by session, in the order in which they were forwarded.
+        self._forwarded: dict[int, deque[Forwarded]] = {}
 
     def create_session(self, connection: Connection) -> None:
         """Ask for a new session."""
@@ -63,19 +86,68 @@ class Forwarder:
     def revalidate(self, connection: Connection) -> None:
         """Ask whether the session of a client that came back lives."""
         session_id = connection.session_id
-        self._connecting[session_id] = connection
+        returning = self._returning.setdefault(session_id, deque())
+        for earlier in returning:
+            self._service.close(earlier, "its client has connected again")
+        returning.append(connection)
         body = encode(RevalidateRequest(session_id, connection.timeout_ms))
         self._send(encode(QuorumPacket(PacketType.REVALIDATE.value, _NO_ZXID, body)))
 
-    def on_revalidated(self, session_id: SessionId, is_valid: bool) -> None:
-        """The leader's answer."""
-        connection = self._connecting.pop(session_id, None)
-        if connection is not None:
-            self._replica.handshake.found(connection, is_valid)
+    def on_revalidated(
+        self, session_id: SessionId, is_valid: bool, proposed: Zxid, received: Zxid
+    ) -> Connection | None:
+        """The leader's answer; gives the connection that it decides on now, if there is one.
 
-    def forward(self, connection: Connection, xid: int, op: int, body: bytes) -> None:
+        `proposed`: how far it had proposed then, -1 if it does not say; `received`: how far its
+        proposals have come here.
+        """
+        returning = self._returning.get(session_id)
+        if returning is None:
+            return None
+        connection = returning.popleft()
+        if not returning:
+            del self._returning[session_id]
+        connection.moved_at = max(proposed, received)
+        if proposed >= 0:
+            # What was forwarded on earlier connections was proposed up to that point.
+            self._forwarded.pop(session_id, None)
+        if is_valid and session_id not in self.sessions:
+            # It lives, and the txn that creates it is on its way here.
+            self._connecting[session_id] = connection
+            return None
+        return connection
+
+    def forward(self, connection: Connection, waiting: PendingWrite, body: bytes) -> None:
         """Pass a write on."""
-        self._forward(connection.session_id, xid, op, body, connection.ids)
+        session_id = connection.session_id
+        forwarded = Forwarded(connection, waiting)
+        queue = self._forwarded.get(session_id)
+        if queue is None:
+            self._forwarded[session_id] = deque((forwarded,))
+        else:
+            queue.append(forwarded)
+        self._forward(session_id, waiting.xid, waiting.op, body, connection.ids)
+
+    def take(self, session_id: int, cxid: int, zxid: Zxid, type_: int) -> Forwarded | None:
+        """The write that this txn, the next one of its session, is the outcome of.
+
+        None: it was not forwarded from here.
+        """
+        queue = self._forwarded.get(session_id)
+        if queue is None:
+            return None
+        found = queue[0]
+        if (
+            found.waiting.xid != cxid
+            or zxid <= found.connection.moved_at
+            # The end of a silent session is nobody's request, whatever its cxid is.
+            or (type_ == _CLOSE_SESSION and found.waiting.op != _CLOSE_SESSION)
+        ):
+            return None
+        queue.popleft()
+        if not queue:
+            del self._forwarded[session_id]
+        return found
 
     def sync(self, connection: Connection, waiting: PendingWrite, xid: int, body: bytes) -> None:
         """Ask the leader to tell when all that is under way now is committed."""
@@ -86,27 +158,30 @@ class Forwarder:
         """The leader's answer to the oldest sync; it holds once that txn is applied here."""
         if self._syncs:
             self._answered.append((last_committed, self._syncs.popleft()))
-            self.release_syncs(self._replica.tree.last_zxid)
+            self.release(self._service.tree.last_zxid)
 
-    def release_syncs(self, applied: Zxid) -> None:
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is anything to release."""
+        return bool(self._answered)
+
+    def release(self, applied: Zxid) -> None:
         """Answer the syncs whose txns are applied."""
         while self._answered and self._answered[0][0] <= applied:
-            self._replica.syncs.answer(*self._answered.popleft()[1])
+            answer_sync(self._service, *self._answered.popleft()[1])
 
     def proposal_of(self, entry: LogEntry) -> Proposal:
         """The txn with whoever waits for it here."""
-        header = entry.header
-        session_id = header.session_id
-        if header.type == _CREATE_SESSION:
+        session_id, cxid, zxid, _, type_ = entry.header
+        if type_ == _CREATE_SESSION:
             connecting = self._connecting.pop(session_id, None)
-            return Proposal(entry, _CREATE_SESSION, header.cxid, connecting, None, None)
-        connection = self._replica.connections.get(session_id)
-        if connection is not None:
-            waiting = connection.waits_for(header.cxid)
-            if waiting is not None:
-                request = waiting.request
-                return Proposal(entry, waiting.op, header.cxid, connection, waiting, request)
-        return Proposal(entry, header.type, header.cxid, None, None, None)
+            return Proposal(zxid, entry, _CREATE_SESSION, cxid, connecting, None, None)
+        found = self.take(session_id, cxid, zxid, type_)
+        if found is not None:
+            connection, waiting = found
+            op, request = waiting.op, waiting.request
+            return Proposal(zxid, entry, op, cxid, connection, waiting, request)
+        return Proposal(zxid, entry, type_, cxid, None, None, None)
 
     def _forward(
         self, session_id: SessionId, xid: int, op: int, body: bytes, ids: tuple[Id, ...] | None

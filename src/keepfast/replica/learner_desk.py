@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from keepfast.quorum import Leader, Link
+from keepfast.quorum import Leader, Link, decode_receipt
+from keepfast.replica.member_state import MemberState
+from keepfast.replica.proposer import Proposer
 from keepfast.wire import (
     OpCode,
     PacketType,
@@ -21,86 +23,140 @@ from keepfast.wire import (
     encode,
 )
 
-if TYPE_CHECKING:
-    from keepfast.replica.member import Member
-
 _REQUEST: Final = PacketType.REQUEST.value
 _REVALIDATE: Final = PacketType.REVALIDATE.value
 _PING: Final = PacketType.PING.value
-_ACK: Final = PacketType.ACK.value
 _SYNC: Final = OpCode.SYNC.value
+# What a learner sends for its clients: it serves none before it has caught up.
+_OF_CURRENT: Final = frozenset((_REQUEST, _REVALIDATE))
 
 
 class LearnerDesk:
-    """See the module. A member makes one for each term in which it leads."""
+    """Serves what learners ask their leader for.
 
-    def __init__(self, member: Member) -> None:
-        self._member = member
-        # Syncs of learners' clients, with the txn that each waits for.
-        self._syncs: deque[tuple[Zxid, Link]] = deque()
+    A member makes one for each term in which it leads.
+    """
 
-    def receive(self, leader: Leader, link: Link, data: bytes) -> None:
+    def __init__(self, leader: Leader, state: MemberState) -> None:
+        self._leader = leader
+        self._replica = state.replica
+        self._secrets = state.secrets
+        self._send = state.send_packet
+        # Syncs of learners' clients, with the txn and the confirmation that each waits for.
+        self._syncs: deque[tuple[Zxid, int, Link]] = deque()
+        # Questions for sessions that have ended, as far as is known here, with what each waits for:
+        # a txn that does not come before its end, or the confirmation that we still lead.
+        self._revalidations: deque[tuple[Zxid, int, Link, RevalidateRequest]] = deque()
+
+    def receive(self, link: Link, data: bytes) -> None:
         """Bytes of a learner; raises PeerProtocolError or MalformedRecord: hang up."""
-        member = self._member
+        leader = self._leader
+        if link not in leader.learners:
+            return
         for packet in link.parser.feed(data):
-            if member.leader is not leader or not link.is_open:
+            if leader.end is not None or not link.is_open:
                 return
             kind = packet.type
+            if kind in _OF_CURRENT and not leader.is_current(link):
+                raise PeerProtocolError("a request of a learner that has not caught up")
             if kind == _REQUEST:
-                self._request(leader, link, packet)
+                self._request(link, packet)
             elif kind == _REVALIDATE:
-                self._revalidate(leader, link, packet)
+                self._revalidate(link, packet)
+            elif kind == _PING and self._is_receipt(link, packet):
+                pass
             else:
-                if kind == _PING and packet.data:
+                if kind == _PING and packet.data and leader.is_current(link):
                     self._touch(packet.data)
-                leader.on_packet(link, packet, member.now_ms)
-                if kind == _ACK:
-                    member.hand_over_if_due()
-        if member.leader is leader:
+                leader.on_packet(link, packet, self._replica.now_ms)
+        if leader.end is None:
             leader.advance()
 
+    def _is_receipt(self, link: Link, packet: QuorumPacket) -> bool:
+        """Whether it is about session passwords; then it answers no ping."""
+        receipt = decode_receipt(packet.data)
+        if receipt is not None and self._leader.is_current(link):
+            self._secrets.on_receipt(self._leader.learners[link].server_id, receipt)
+        return receipt is not None
+
     def release(self, zxid: Zxid) -> None:
-        """Answer the syncs whose txns are committed."""
-        while self._syncs and self._syncs[0][0] <= zxid:
-            self._answer_sync(self._syncs.popleft()[1])
+        """Answer what waited for the txns that are committed now, and for a quorum."""
+        confirmed = self._leader.confirmations.last
+        while self._revalidations:
+            proposed, round_, link, asked = self._revalidations[0]
+            if proposed > zxid or round_ > confirmed:
+                break
+            self._revalidations.popleft()
+            proposer = self._replica.proposer
+            if proposer is not None and link in self._leader.learners:
+                is_valid = self._is_alive(proposer, link, asked)
+                self._answer_revalidation(link, asked, is_valid=is_valid)
+        while self._syncs:
+            proposed, round_, link = self._syncs[0]
+            if proposed > zxid or round_ > confirmed:
+                return
+            self._syncs.popleft()
+            if link.is_open:
+                self._send(link, QuorumPacket(PacketType.SYNC.value, Zxid(0)))
 
     def next_stop(self, zxid: Zxid) -> Zxid:
         """The next txn that a sync waits for: SYNC must not come behind what was asked for later.
 
         Otherwise a client that pipelines a write behind a sync is shown a later zxid first.
         """
-        return min(self._syncs[0][0], zxid) if self._syncs else zxid
+        stop = self._replica.syncs.next_stop(zxid)
+        return min(self._syncs[0][0], stop) if self._syncs else stop
 
-    def _revalidate(self, leader: Leader, link: Link, packet: QuorumPacket) -> None:
-        proposer = self._member.replica.proposer
+    def _revalidate(self, link: Link, packet: QuorumPacket) -> None:
+        proposer = self._replica.proposer
         if proposer is None:
             raise PeerProtocolError("a session before the leader was established")
         asked = codec_of(RevalidateRequest).decode(packet.data or b"")
-        server_id = leader.learners[link].server_id
-        found = proposer.revalidate(asked.session_id, asked.timeout_ms, server_id)
-        answer = encode(RevalidateReply(SessionId(asked.session_id), found))
-        self._member.send_packet(link, QuorumPacket(packet.type, Zxid(-1), answer))
+        # Behind the writes that came before: the answer says that these were proposed.
+        proposer.when_free(lambda: self._judge_session(proposer, link, asked))
 
-    def _request(self, leader: Leader, link: Link, packet: QuorumPacket) -> None:
-        proposer = self._member.replica.proposer
+    def _judge_session(self, proposer: Proposer, link: Link, asked: RevalidateRequest) -> None:
+        if link not in self._leader.learners:
+            return
+        if asked.session_id in proposer.ending:
+            # Its end may still be taken back: nobody is told of it before it is committed.
+            self._revalidations.append((self._replica.service.last_proposed, 0, link, asked))
+        elif self._is_alive(proposer, link, asked):
+            self._answer_revalidation(link, asked, is_valid=True)
+        else:
+            # If we were deposed and do not know it, it may live under our successor.
+            self._revalidations.append((Zxid(0), self._leader.confirmations.ask(), link, asked))
+            self.release(self._leader.last_committed)
+
+    def _is_alive(self, proposer: Proposer, link: Link, asked: RevalidateRequest) -> bool:
+        server_id = self._leader.learners[link].server_id
+        return proposer.revalidate(asked.session_id, asked.timeout_ms, server_id)
+
+    def _answer_revalidation(self, link: Link, asked: RevalidateRequest, *, is_valid: bool) -> None:
+        answer = encode(RevalidateReply(SessionId(asked.session_id), is_valid))
+        # Where Apache's leaders say nothing; ours tell what other servers forwarded before.
+        self._send(link, QuorumPacket(_REVALIDATE, self._replica.service.last_proposed, answer))
+
+    def _request(self, link: Link, packet: QuorumPacket) -> None:
+        proposer = self._replica.proposer
         if proposer is None:
             raise PeerProtocolError("a request before the leader was established")
         request = decode_forwarded_request(packet.data or b"")
         if request.type != _SYNC:
-            server_id = leader.learners[link].server_id
+            server_id = self._leader.learners[link].server_id
             proposer.propose_forwarded(server_id, request, packet.authinfo or ())
-        elif proposer.proposals:
-            self._syncs.append((proposer.last_proposed, link))
         else:
-            self._answer_sync(link)
+            proposer.when_free(lambda: self._sync(link))
 
-    def _answer_sync(self, link: Link) -> None:
-        if link.is_open:
-            self._member.send_packet(link, QuorumPacket(PacketType.SYNC.value, Zxid(0)))
+    def _sync(self, link: Link) -> None:
+        service = self._replica.service
+        proposed = service.last_proposed if service.proposals else Zxid(0)
+        self._syncs.append((proposed, self._leader.confirmations.ask(), link))
+        self.release(self._leader.last_committed)
 
     def _touch(self, data: bytes) -> None:
-        proposer = self._member.replica.proposer
+        proposer = self._replica.proposer
         if proposer is not None:
             for session_id, timeout_ms in decode_touched_sessions(data):
                 if session_id in proposer.sessions:
-                    proposer.sessions.track(session_id, timeout_ms, self._member.now_ms)
+                    proposer.sessions.track(session_id, timeout_ms, self._replica.now_ms)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from keepfast.replica.connection import Connection, PendingWrite
-from keepfast.replica.proposer import decode_write
+from keepfast.replica.connection import Connection
+from keepfast.replica.handshake import Handshake
+from keepfast.replica.malformed import decode_write
+from keepfast.replica.pending_write import PendingWrite
+from keepfast.replica.reply_order import answer
+from keepfast.replica.service import Service
 from keepfast.wire import CreateMode, ErrorCode, OpCode, encode_reply
-
-if TYPE_CHECKING:
-    from keepfast.replica.replica import Replica
 
 _HEADER_SIZE: Final = 8
 _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
@@ -18,23 +19,28 @@ _EPHEMERAL: Final = frozenset((CreateMode.EPHEMERAL.value, CreateMode.EPHEMERAL_
 
 
 def answers_alone(
-    replica: Replica, connection: Connection, waiting: PendingWrite, payload: bytes
+    service: Service,
+    handshake: Handshake,
+    connection: Connection,
+    waiting: PendingWrite,
+    payload: bytes,
 ) -> bool:
     """Answer a write here and now, if it is one of those; False: it goes the usual way."""
     xid, op = waiting.xid, waiting.op
-    if op == _CLOSE_SESSION:
-        replica.handshake.end_local(connection)
-        replica.answer(connection, waiting, encode_reply(xid, replica.last_zxid, 0))
-        replica.close(connection, "the session was closed")
+    if op == _CLOSE_SESSION and connection.caller.is_local:
+        handshake.end_local(connection)
+        answer(service, connection, waiting, encode_reply(xid, service.last_zxid, 0))
+        service.close(connection, "the session was closed")
         return True
-    if replica.is_read_only:
-        reply = encode_reply(xid, replica.last_zxid, ErrorCode.NOT_READ_ONLY)
-        replica.answer(connection, waiting, reply)
+    if service.is_read_only:
+        reply = encode_reply(xid, service.last_zxid, ErrorCode.NOT_READ_ONLY)
+        answer(service, connection, waiting, reply)
         return True
-    if replica.options.has_session_upgrades:
-        request = decode_write(op, payload, _HEADER_SIZE, replica.max_field)
+    if service.options.has_session_upgrades:
+        most = service.options.prepare.max_acl_entries
+        request = decode_write(op, payload, _HEADER_SIZE, service.max_field, most)
         if _makes_ephemeral(op, request):
-            replica.handshake.upgrade(connection)
+            handshake.upgrade(connection)
     return False
 
 

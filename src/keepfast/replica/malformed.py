@@ -1,4 +1,4 @@
-"""Writes that cannot be decoded, and what Apache answers to them.
+"""What writes ask for, and what Apache answers to those that cannot be decoded.
 
 A body that ends early, or that has a length which cannot be, is refused at once: it never becomes
 a txn and uses up no zxid. A path that is null is noticed later, by whoever makes a txn of the
@@ -7,7 +7,8 @@ request: its refusal is a txn. A multi is refused by a txn in either case.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple
 
 from keepfast.tree import MAX_TTL_MS
 from keepfast.wire import (
@@ -17,15 +18,26 @@ from keepfast.wire import (
     ErrorCode,
     KeeperError,
     MalformedRecord,
+    MultiOp,
+    MultiReader,
     OpCode,
+    decode_multi_request,
     decode_request,
     encode_string,
+    stated_acl_entries,
 )
 
+_MULTI: Final = OpCode.MULTI.value
+# What is not one record.
+_OWN_FORMS: Final = frozenset((_MULTI, OpCode.CLOSE_SESSION.value))
 _NULL: Final = encode_string(None)
 _EMPTY: Final = encode_string("")
 # They check the path as a whole before they look into it.
 _CHECKING: Final = frozenset((OpCode.SET_DATA.value, OpCode.SET_ACL.value))
+# An entry of an ACL with empty texts.
+_LEAST_ENTRY_BYTES: Final = 12
+# An operation of a multi: its header, and a path and a version.
+_LEAST_OPERATION_BYTES: Final = 17
 _MODES: Final = {mode.value: mode for mode in CreateMode}
 
 
@@ -57,3 +69,64 @@ def refusal(op: int, payload: bytes, offset: int, max_field: int) -> KeeperError
         if mode.has_ttl and not 0 < ttl <= MAX_TTL_MS:
             return KeeperError(ErrorCode.BAD_ARGUMENTS, f"a TTL of {ttl} ms")
     return KeeperError(ErrorCode.MARSHALLING_ERROR)
+
+
+def decode_write(op: int, payload: bytes, offset: int, max_field: int, max_acl_entries: int) -> Any:
+    """What a write asks for; a KeeperError for what cannot be read, which is refused by a txn.
+
+    A write with an ACL that is too long is refused before that is decoded: decoding takes long.
+    """
+    acls = _acl_check(payload, offset, max_acl_entries)
+    try:
+        if op not in _OWN_FORMS:
+            if acls is not None:
+                acls(op, offset)
+            return decode_request(op, payload, offset, max_field)
+        return decode_multi_request(op, payload, offset, max_field, acls) if op == _MULTI else None
+    except MalformedRecord:
+        return refusal(op, payload, offset, max_field)
+    except KeeperError as error:
+        return error
+
+
+class LateMulti(NamedTuple):
+    """A multi that may have very many operations: it is decoded in slices."""
+
+    payload: bytes
+    offset: int
+    max_field: int
+    max_acl_entries: int
+
+    def may_be_long(self, size: int) -> bool:
+        """Whether it has room for more than `size` operations."""
+        return len(self.payload) - self.offset > size * _LEAST_OPERATION_BYTES
+
+    def decode(self, size: int) -> Generator[None, None, tuple[MultiOp, ...]]:
+        """As `decode_write`, `size` operations in each step. Raises KeeperError."""
+        payload, offset = self.payload, self.offset
+        check = _acl_check(payload, offset, self.max_acl_entries)
+        reader = MultiReader(_MULTI, payload, offset, self.max_field, check)
+        try:
+            while not reader.read(size):
+                yield
+        except MalformedRecord:
+            raise refusal(_MULTI, payload, offset, self.max_field) from None
+        return tuple(reader.ops)
+
+
+def _acl_check(payload: bytes, offset: int, most: int) -> _AclLength | None:
+    """What looks at the length of ACLs, where there is room for one that is too long."""
+    is_roomy = len(payload) - offset > most * _LEAST_ENTRY_BYTES
+    return _AclLength(payload, most) if is_roomy else None
+
+
+class _AclLength:
+    """Refuses a request that has an ACL of more entries than one may have."""
+
+    def __init__(self, payload: bytes, limit: int) -> None:
+        self._payload = payload
+        self._limit = limit
+
+    def __call__(self, op: int, offset: int) -> None:
+        if stated_acl_entries(op, self._payload, offset) > self._limit:
+            raise KeeperError(ErrorCode.INVALID_ACL, "too many entries")

@@ -15,95 +15,61 @@ server speaks for.  No state that the disk does not back survives a change of ro
 A server whose data are not whole (empty, damaged, unproven, or fenced by a digest that differs)
 does not vote.  It asks who leads, learns without a voice until it is sent a tree and is up to date,
 and only then takes part again (R8, R10).
-
-The driver calls `tell_time`, then one input, then takes `effects`, `dirty_links` and what the
-replica asks for; what clients wrote it sends out by `propose_new`, at once or gathered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import Enum
-
-import msgspec
+from collections.abc import Callable
 
 from keepfast.quorum import (
+    AheadVoters,
     Candidacy,
     Dial,
     DiskOrder,
     Effect,
-    Election,
     Hangup,
     InitialiseStore,
     InstallTree,
     Leader,
+    LeaderState,
     Link,
     Membership,
     Notify,
     OwnHistory,
-    ProvenHistory,
     QuorumOptions,
-    Quorums,
-    RecordStream,
     Standing,
     StoreEpochs,
     StoreMembership,
-    TreeStream,
+    StoreSecret,
     note,
 )
-from keepfast.replica.condition import CatchUpReport
+from keepfast.replica.back_off import BackOff
 from keepfast.replica.following import Following
 from keepfast.replica.learner_desk import LearnerDesk
-from keepfast.replica.members import Members, proposed_membership
+from keepfast.replica.left_over import LeftOver
+from keepfast.replica.member_state import MemberState
 from keepfast.replica.proposals import Append
 from keepfast.replica.read_only import show_while_looking
 from keepfast.replica.reconfiguration import Reconfiguration
 from keepfast.replica.replica import Replica
+from keepfast.replica.roles import Role, StoreFacts
 from keepfast.tree import ReplayConflict, Tree
 from keepfast.wire import (
-    LogEntry,
     MalformedRecord,
     Notification,
     PeerProtocolError,
     PeerState,
-    QuorumPacket,
     ServerId,
     StorageError,
     Zxid,
-    codec_of,
-    decode_entry,
     epoch_of,
     invariant,
     make_zxid,
 )
 
 
-class Role(Enum):
-    """See the module."""
-
-    SETTLING = "settling"
-    LOOKING = "looking"
-    LEADING = "leading"
-    FOLLOWING = "following"
-    OBSERVING = "observing"
-
-
-class StoreFacts(msgspec.Struct, frozen=True):
-    """What a server's disk says when it starts, and whom to ask about its history later."""
-
-    standing: Standing
-    tree: Tree | None
-    head: Zxid
-    accepted_epoch: int | None
-    current_epoch: int | None
-    ensemble: str | None
-    # The last membership that it knew to be agreed on, as its text.
-    membership: bytes | None
-    history: Callable[[], ProvenHistory]
-
-
 class Member:
-    """See the module."""
+    """One member of an ensemble: changes roles and passes on what concerns the one that it has."""
 
     def __init__(
         self,
@@ -113,47 +79,31 @@ class Member:
         facts: StoreFacts,
         new_ensemble: Callable[[], str],
     ) -> None:
-        self.replica = replica
-        self.server_id = ServerId(replica.options.server_id)
-        self.options = options
-        self.role = Role.SETTLING
-        self.leader_id: ServerId | None = None
-        self.standing = facts.standing
-        self.tree = facts.tree
-        # The epochs as they are on disk. A server that was alone never stored any; its history is
-        # what it agreed to.
-        started = max(epoch_of(facts.head), 0)
-        self.accepted_epoch = started if facts.accepted_epoch is None else facts.accepted_epoch
-        self.current_epoch = started if facts.current_epoch is None else facts.current_epoch
-        self.ensemble = facts.ensemble
-        self.effects: list[Effect] = []
-        self.dirty_links: set[Link] = set()
-        self.members = Members(self, membership, facts.membership)
-        replica.reconfiguration = Reconfiguration(self)
-        self.election = Election(self.server_id, self.quorums.current, options.election)
-        self.members.hold(facts.tree)
+        self.state = MemberState(
+            replica,
+            membership,
+            options,
+            facts,
+            lambda: bytes.fromhex(new_ensemble() + new_ensemble()),
+        )
         self.leader: Leader | None = None
         self.following: Following | None = None
-        self.history = facts.history
         self.new_ensemble = new_ensemble
-        self._has_epochs = facts.current_epoch is not None
-        # The last record that the disk was given, and the last that it has; its open orders.
-        self._appended, self._durable, self._orders = facts.head, facts.head, 0
+        self.history = facts.history
         # What was proposed and not applied when the last term ended.
-        self._left_over: Sequence[LogEntry | bytes] = ()
-        self.looking_since_ms = 0
+        self._left_over = LeftOver()
+        self._looking_since_ms = 0
         # Whom to vote for next, instead of for itself; until when it hands over if it can.
         self._successor: ServerId | None = None
         self._hands_over_until_ms = -1
         # See `_leave_if_unfit`: when to look at the earliest, and whether another one is to lead.
         self._look_at_ms, self._is_replaced = 0, False
-        # Records in `replica.appends` that were sent to the learners.
+        self._back_off = BackOff(options.tick_ms, options.sync_ms)
+        # Records in `Service.appends` that were sent to the learners.
         self._broadcast = 0
-        self._desk = LearnerDesk(self)
-        self.fences = 0  # how often digests of an Apache leader made this server start over
-        # How it last caught up with a leader, and why its data are no longer trusted; for reports.
-        self.catch_up: CatchUpReport | None = None
-        self.fence_reason = ""
+        # For the learners' clients, while this server leads.
+        self._desk: LearnerDesk | None = None
+        self.ahead = AheadVoters(options.init_ms, 2 * options.tick_ms, options.dial_ms)
 
     # -- what the driver calls -------------------------------------------------------------------
 
@@ -161,44 +111,36 @@ class Member:
         """Begin to look for a leader."""
         self._settle()
 
-    def tell_time(self, now_ms: int, wall_ms: int) -> None:
-        """Monotonic time for deadlines, wall clock time for txns; call it before anything else."""
-        self.replica.tell_time(now_ms, wall_ms)
-
-    @property
-    def now_ms(self) -> int:
-        return self.replica.now_ms
-
-    @property
-    def quorums(self) -> Quorums:
-        """Who decides, as far as this server knows."""
-        return self.members.quorums
-
     @property
     def deadline_ms(self) -> int | None:
         """When `tick` is wanted at the latest, besides the regular ticks."""
-        if self.role is Role.LOOKING:
-            return self.election.deadline_ms
+        if self.state.role is Role.LOOKING:
+            return self.state.election.deadline_ms
         if self.following is not None:
             return self.following.redial_at_ms
         return None
 
     def tick(self) -> None:
         """Do what is due; call it at least twice a tick."""
-        now_ms = self.now_ms
-        if self.role is Role.LOOKING:
-            self.election.tick(now_ms)
+        now_ms = self.state.now_ms
+        if self.state.role is Role.LOOKING:
+            self.state.election.tick(now_ms)
             self._after_election()
-            show_while_looking(self)
+            if self.state.role is Role.LOOKING:
+                show_while_looking(self.state, self._looking_since_ms)
         elif self.leader is not None:
             self.leader.tick(now_ms)
+            self._end_leading()
             if self.leader is not None:
-                self.replica.tick()
+                self.state.secrets.lead(self.leader)
+                self.state.replica.tick(self.leader.heard_up_to)
                 self._leave_if_unfit(self.leader)
-        elif self.role is Role.SETTLING:
+        elif self.state.role is Role.SETTLING:
             self._settle()
         elif self.following is not None:
-            self.following.tick(now_ms)
+            self._follow(lambda following: following.tick(now_ms))
+            if self.state.replica.forwarder is not None:
+                self.state.replica.tick()
 
     def hand_over(self) -> ServerId | None:
         """Have another server lead; gives which, None: nobody could.
@@ -209,67 +151,70 @@ class Member:
         found = None if self.leader is None else self.leader.successor()
         if found is None:
             return None
-        self._hands_over_until_ms = self.now_ms + self.options.sync_ms
+        self._hands_over_until_ms = self.state.now_ms + self.state.options.sync_ms
         self.hand_over_if_due()
         return found[0]
 
     @property
     def is_handing_over(self) -> bool:
         """Whether it leaves as soon as a successor has all that was made here."""
-        return self.now_ms <= self._hands_over_until_ms
+        return self.state.now_ms <= self._hands_over_until_ms
 
     def hand_over_if_due(self) -> None:
         """Leave if that was asked for and the successor has everything; for each of its acks."""
         leader = self.leader if self.is_handing_over else None
         found = None if leader is None else leader.successor()
         # What was made and not sent yet is in our log alone.
-        if found is not None and found[1] and self._broadcast == len(self.replica.appends):
+        if (
+            found is not None
+            and found[1]
+            and self._broadcast == len(self.state.replica.service.appends)
+        ):
             self._successor = found[0]
             self._leave(f"it hands over to server {found[0]}")
 
     def _leave_if_unfit(self, leader: Leader) -> None:
         """Let another server lead where this one cannot write."""
-        proposer, replica = self.replica.proposer, self.replica
+        proposer, replica = self.state.replica.proposer, self.state.replica
         if self._is_replaced:
             self._leave("another server leads the new membership")
         elif proposer is not None and proposer.is_exhausted:
             self._leave("the counter of this epoch is used up")
-        elif proposer is not None and not replica.is_writable:
-            others = set(leader.current_servers()) - {self.server_id}
+        elif proposer is not None and not replica.service.is_writable:
+            others = set(leader.current_servers()) - {self.state.server_id}
             if leader.quorums.is_quorum(others):
                 # They elect one of them before this server asks who leads.
-                self._look_at_ms = self.now_ms + self.options.sync_ms
+                self._look_at_ms = self.state.now_ms + self.state.options.sync_ms
                 self._leave("its disk is full, and others can lead")
 
     def on_notification(self, sender: ServerId, notification: Notification) -> None:
         """A vote of a peer."""
-        self.election.receive(sender, notification, self.now_ms)
+        self.state.election.receive(sender, notification, self.state.now_ms)
         self._after_election()
 
     def on_peer_linked(self, peer: ServerId) -> None:
         """A new election connection with a peer is there."""
-        self.election.peer_linked(peer)
+        self.state.election.peer_linked(peer)
         self._after_election()
 
     def link_accepted(self, link: Link) -> None:
         """A learner has connected to our quorum port."""
         if self.leader is None:
-            self.effects.append(Hangup(link, "this server does not lead"))
+            self.state.effects.append(Hangup(link, "this server does not lead"))
             link.is_open = False
         else:
-            self.leader.on_link(link, self.now_ms)
+            self.leader.on_link(link, self.state.now_ms)
 
     def link_dialled(self, link: Link) -> None:
         """The leader's quorum port was reached."""
         if self.following is None or self.following.link is not None:
-            self.hang_up(link, "the leader is no longer this one")
+            self.state.hang_up(link, "the leader is no longer this one")
         else:
-            self.following.on_connected(link)
+            self._follow(lambda following: following.on_connected(link))
 
     def dial_failed(self) -> None:
         """The leader's quorum port was not reached."""
-        if self.following is not None:
-            self.following.on_dial_failed()
+        self._follow(lambda following: following.on_dial_failed())
 
     def receive_packets(self, link: Link, data: bytes) -> None:
         """Bytes of the learner protocol."""
@@ -278,8 +223,11 @@ class Member:
         try:
             if self.following is not None and link is self.following.link:
                 self.following.receive(data)
-            elif self.leader is not None and link in self.leader.learners:
-                self._desk.receive(self.leader, link, data)
+                self._end_following()
+            elif self._desk is not None:
+                self._desk.receive(link, data)
+                self._end_leading()
+                self.hand_over_if_due()
         except (PeerProtocolError, MalformedRecord) as error:
             self._drop(link, str(error))
 
@@ -291,124 +239,157 @@ class Member:
         if self.leader is not None:
             self.leader.on_lost(link)
         elif self.following is not None and link is self.following.link:
-            self.following.on_lost()
+            self._follow(lambda following: following.on_lost())
 
     def log_durable(self, zxid: Zxid) -> None:
         """Records up to `zxid` are on disk."""
-        self._durable = zxid
+        # One from before another that was heard already says nothing new.
+        self.state.durable = zxid = max(zxid, self.state.durable)
         if self.leader is not None:
             self.leader.on_durable(zxid)
         elif self.following is not None:
             self.following.on_durable(zxid)
-        elif self.role is Role.SETTLING:
+            self._end_following()
+        elif self.state.role is Role.SETTLING:
             self._settle()
 
     def disk_done(self, order: DiskOrder, tree: Tree | None) -> None:
         """An order was carried out; `tree` is the one that holds now, where it is another one."""
-        self._orders -= 1
+        self.state.orders -= 1
         if isinstance(order, StoreEpochs):
-            self.accepted_epoch, self.current_epoch = order.accepted, order.current
-            self.ensemble = order.ensemble or self.ensemble
-            self._has_epochs = True
-            if self.standing is Standing.CATCHING_UP:
-                self.standing = Standing.WHOLE
+            self.state.accepted_epoch, self.state.current_epoch = order.accepted, order.current
+            if order.ensemble is not None and order.ensemble != self.state.ensemble:
+                self.state.ensemble, self.state.ensemble_since = order.ensemble, order.current
+            self.state.has_epochs = True
+            if self.state.standing is Standing.CATCHING_UP:
+                self.state.standing = Standing.WHOLE
+        elif isinstance(order, StoreSecret):
+            self.state.secrets.stored(order.secret)
         elif not isinstance(order, StoreMembership):
             invariant(tree is not None, "every other order gives a tree")
-            self.hold(tree)
+            self.state.hold(tree)
         if isinstance(order, InstallTree):
-            self.standing = Standing.CATCHING_UP if order.lacks else Standing.WHOLE
-            self.accepted_epoch = max(self.accepted_epoch, order.promised)
-            if not self._has_epochs:  # as the disk has it: it agreed to the epoch of the tree
-                agreed = max(epoch_of(order.tree.last_zxid), 0)
-                self.current_epoch = min(agreed, self.accepted_epoch)
-                self._has_epochs = True
+            self.state.standing = Standing.CATCHING_UP if order.lacks else Standing.WHOLE
+            self.state.accepted_epoch = max(self.state.accepted_epoch, order.promised)
+            # As in storage/epochs.py: the epoch of a history goes with the history.
+            agreed = (
+                self.state.current_epoch
+                if self.state.has_epochs
+                else epoch_of(order.tree.last_zxid)
+            )
+            self.state.current_epoch = min(max(agreed, 0), order.promised)
+            self.state.has_epochs = True
         if self.leader is not None and isinstance(order, StoreEpochs):
             self.leader.on_epochs_stored(order)
         elif self.following is not None:
-            if not isinstance(order, StoreMembership):
-                self._guarded(lambda following: following.on_order_done(order, tree))
-        elif self.role is Role.SETTLING:
+            if not isinstance(order, StoreMembership | StoreSecret):
+                self._follow(lambda following: following.on_order_done(order, tree))
+        elif self.state.role is Role.SETTLING:
             self._settle()
 
     def disk_refused(self, order: DiskOrder, reason: StorageError) -> None:
         """An order could not be carried out, and everything is as it was before."""
-        self._orders -= 1
-        self.effects.append(note("disk-refused", order=type(order).__name__, reason=reason))
+        self.state.orders -= 1
+        self.state.effects.append(note("disk-refused", order=type(order).__name__, reason=reason))
         if isinstance(order, StoreMembership):
-            self.members.not_stored()
+            self.state.members.not_stored()
+        elif isinstance(order, StoreSecret):
+            self.state.secrets.not_stored()
         elif self.leader is not None:
             self._leave(str(reason))
         elif self.following is not None:
-            self.following.on_order_failed(order, str(reason))
-        if self.role is Role.SETTLING:
+            self._follow(lambda following: following.on_order_failed(order, str(reason)))
+        if self.state.role is Role.SETTLING:
             self._settle()
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done besides records and packets, in order."""
+        effects, self.state.effects[:] = self.state.effects.copy(), ()
+        return effects
+
+    def take_dirty_links(self) -> dict[Link, None]:
+        """The links that have something to be sent."""
+        dirty, self.state.dirty_links = self.state.dirty_links, {}
+        return dirty
 
     def take_appends(self) -> list[Append]:
         """The records to store, in order."""
         self._broadcast = 0
-        return self.replica.take_appends()
+        return self.state.replica.service.take_appends()
 
     # -- looking ---------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Look for a leader once the disk has done all that it was asked for."""
-        if self._orders or self._durable < self._appended or self.replica.appends:
+        if (
+            self.state.orders
+            or self.state.durable < self.state.appended
+            or self.state.replica.service.appends
+        ):
             return
-        if self.now_ms < self._look_at_ms:
+        if self.state.now_ms < max(self._look_at_ms, self.ahead.quiet_until_ms):
             return
-        if self.standing is Standing.WHOLE:
-            self._catch_up_with_log()
-        self._left_over = ()
-        self.role = Role.LOOKING
-        self.looking_since_ms = self.now_ms
+        self._consider_log()
+        self.state.role = Role.LOOKING
+        self._looking_since_ms = self.state.now_ms
         successor, self._successor = self._successor, None
-        self.election.look(*self._candidacy(), self.now_ms, successor)
+        self.state.election.look(*self._candidacy(), self.state.now_ms, successor)
         self._after_election()
 
-    def _catch_up_with_log(self) -> None:
-        """Apply what is in the log and was never said to be committed: it is what we vote with."""
-        tree = self.tree
-        if tree is None:
-            return
+    def _consider_log(self) -> None:
+        """See what the log holds that was never said to be committed: it is what we vote with."""
         try:
-            for item in self._left_over:
-                entry = decode_entry(item) if isinstance(item, bytes) else item
-                if entry.header.zxid > tree.last_zxid:
-                    tree.apply(entry.header, entry.body)
-                    changed = proposed_membership(entry)
-                    if changed is not None:
-                        self.members.consider(changed)
-        except (ReplayConflict, MalformedRecord) as error:
+            for membership in self._left_over.read(
+                self.state.tree if self.state.standing.may_vote else None
+            ):
+                self.state.members.consider(membership)
+        except MalformedRecord as error:
+            self._fence(f"a record of the log cannot be read: {error}")
+
+    def _catch_up_with_log(self) -> bool:
+        """Apply what the log holds, now that somebody leads; False: it does not fit, look again."""
+        try:
+            self.state.replica.is_agreed_on &= not self._left_over.apply(self.state.tree)
+            return True
+        except ReplayConflict as error:
             self._fence(f"a record of the log does not fit the tree: {error}")
+        self.state.role = Role.SETTLING
+        self._settle()
+        return False
 
     def _candidacy(self) -> tuple[Candidacy, Zxid, int]:
-        head = Zxid(-1) if self.tree is None else self.tree.last_zxid
-        if self.standing is Standing.WHOLE and self.tree is not None:
-            last = max(head, make_zxid(self.current_epoch, 0))
-            return Candidacy.ELIGIBLE, last, self.current_epoch
-        if self.standing is Standing.EMPTY and not self._has_epochs:
+        head = Zxid(-1) if self.state.tree is None else self._left_over.head(self.state.tree)
+        if self.state.standing is Standing.WHOLE and self.state.tree is not None:
+            last = max(head, make_zxid(self.state.current_epoch, 0))
+            return Candidacy.ELIGIBLE, last, self.state.current_epoch
+        if self.state.standing is Standing.EMPTY and not self.state.has_epochs:
             return Candidacy.EMPTY, Zxid(-1), 0
         return Candidacy.BARRED, Zxid(-1), 0
 
     def _after_election(self) -> None:
-        election = self.election
+        election = self.state.election
         for server_id, notification in election.outbox:
-            self.effects.append(Notify(server_id, notification))
+            self.state.effects.append(Notify(server_id, notification))
         election.outbox.clear()
-        self.effects.extend(election.notes)
+        self.state.effects.extend(election.notes)
         election.notes.clear()
-        if self.role is not Role.LOOKING:
+        if self.state.role is not Role.LOOKING:
             return
         if election.learned_config is not None:
-            self.members.adopt(election.learned_config)
+            self.state.adopt_members(election.learned_config)
         result = election.result
         if result is None:
-            if election.may_initialise:
-                self.role = Role.SETTLING
-                self.order(InitialiseStore())
+            is_trusted = (
+                self.state.options.is_empty_trusted and election.candidacy is Candidacy.EMPTY
+            )
+            if election.may_initialise or is_trusted:
+                self.state.role = Role.SETTLING
+                self.state.order(InitialiseStore())
             return
-        self.leader_id = result.leader
-        self.replica.stand_down("a leader was elected")
+        self.state.replica.stand_down("a leader was elected")
+        if not self._catch_up_with_log():
+            return
+        self.state.leader_id = result.leader
         if result.state is PeerState.LEADING:
             self._become_leading()
         else:
@@ -417,89 +398,128 @@ class Member:
     # -- roles -----------------------------------------------------------------------------------
 
     def _become_leading(self) -> None:
-        invariant(self.tree is not None, "a leader has a tree")
-        self.role = Role.LEADING
+        invariant(self.state.tree is not None, "a leader has a tree")
+        self.state.role = Role.LEADING
         self._broadcast = 0
-        self._desk = LearnerDesk(self)
         self._is_replaced = False
         own = OwnHistory(
-            self.server_id,
-            self.accepted_epoch,
-            self.current_epoch,
-            self.tree.last_zxid if self.tree is not None else Zxid(-1),
-            self.ensemble,
+            self.state.server_id,
+            self.state.accepted_epoch,
+            self.state.current_epoch,
+            self.state.tree.last_zxid if self.state.tree is not None else Zxid(-1),
+            self.state.ensemble,
         )
         self.leader = Leader(
-            own, self.quorums, self.options, self, self.effects, self.send, self.now_ms
+            own,
+            self.state.quorums,
+            self.state.options,
+            self,
+            self.state.effects,
+            self.state.send,
+            self.state.now_ms,
         )
+        self.state.secrets.begin_term(self.leader)
+        self._desk = LearnerDesk(self.leader, self.state)
         self.leader.start()
+        self._end_leading()
 
     def _become_learning(self, state: PeerState) -> None:
-        self.role = Role.FOLLOWING if state is PeerState.FOLLOWING else Role.OBSERVING
-        invariant(self.leader_id is not None, "a learner has a leader")
-        self.following = Following(self, self.role is Role.FOLLOWING)
-        self.effects.append(Dial(self.leader_id or ServerId(0)))
+        self.state.role = Role.FOLLOWING if state is PeerState.FOLLOWING else Role.OBSERVING
+        invariant(self.state.leader_id is not None, "a learner has a leader")
+        self.following = Following(self.state, self.state.role is Role.FOLLOWING)
+        self.state.effects.append(Dial(self.state.leader_id or ServerId(0)))
 
     def _leave(self, reason: str) -> None:
         """End the role: nobody is served, and what is in the log decides what comes next."""
-        self.effects.append(note("role-ended", role=self.role.value, reason=reason))
+        pause_ms = self._back_off.pause_ms(self.state.replica.is_serving)
+        self._look_at_ms = max(self._look_at_ms, self.state.now_ms + pause_ms)
+        self.state.effects.append(note("role-ended", role=self.state.role.value, reason=reason))
         links: list[Link] = []
         if self.leader is not None:
             links = list(self.leader.learners)
-            proposer = self.replica.proposer
+            proposer = self.state.replica.proposer
             if proposer is not None:
-                self._left_over = [proposal.entry for proposal in proposer.proposals]
+                self._left_over = LeftOver(
+                    one.entry for one in self.state.replica.service.proposals
+                )
         elif self.following is not None:
             links = [] if self.following.link is None else [self.following.link]
-            self._left_over = self.following.close()
-        self.replica.stand_down(reason)
-        self.leader = self.following = self.leader_id = None
+            self._left_over = LeftOver(self.following.close())
+        self.state.replica.stand_down(reason)
+        self.leader = self.following = self.state.leader_id = None
+        self._desk = None
         self._hands_over_until_ms = -1
-        self.election.leave()
-        self.role = Role.SETTLING
+        self.state.election.leave()
+        self.state.role = Role.SETTLING
         for link in links:
-            self.hang_up(link, reason)
+            self.state.hang_up(link, reason)
         self._settle()
 
     def _fence(self, reason: str) -> None:
         """Stop to trust our own data: only a tree from a leader helps (R10)."""
-        self.effects.append(note("fenced", reason=reason))
-        self.fence_reason = reason
-        self.standing = Standing.DAMAGED
-        if self.role not in (Role.SETTLING, Role.LOOKING):
+        self.state.effects.append(note("fenced", reason=reason))
+        self.state.fence_reason = reason
+        self.state.standing = Standing.DAMAGED
+        if self.state.role not in (Role.SETTLING, Role.LOOKING):
             self._leave(reason)
 
     def _drop(self, link: Link, reason: str) -> None:
         """A peer broke the protocol."""
-        self.effects.append(note("peer-broke-protocol", link=link.number, reason=reason))
+        self.state.effects.append(note("peer-broke-protocol", link=link.number, reason=reason))
         if self.following is not None and link is self.following.link:
             self._leave(reason)
         else:
-            self.hang_up(link, reason)
+            self.state.hang_up(link, reason)
             if self.leader is not None:
                 self.leader.on_lost(link)
 
-    def _guarded(self, action: Callable[[Following], None]) -> None:
+    def _follow(self, event: Callable[[Following], None]) -> None:
+        """Pass something on to the part that follows, if there is one, and see whether it ends."""
         following = self.following
         if following is None:
             return
         try:
-            action(following)
+            event(following)
         except (PeerProtocolError, MalformedRecord) as error:
             if self.following is following:
                 self._leave(str(error))
+        self._end_following()
+
+    def _end_following(self) -> None:
+        """Leave the leader if the part that follows it says so."""
+        following = self.following
+        end = None if following is None else following.end
+        if following is None or end is None:
+            return
+        if end.is_unfit:
+            self.state.fenced_epoch = following.learner.epoch
+            self._fence(end.reason)
+            return
+        if end.is_whole_again:
+            self.state.standing = Standing.WHOLE
+            self.state.effects.append(note("whole-again"))
+        self._leave(end.reason)
 
     # -- leading ---------------------------------------------------------------------------------
+
+    def _end_leading(self) -> None:
+        """End the term if the leader says so."""
+        if self.leader is not None and self.leader.end is not None:
+            self._leave(self.leader.end)
+
+    def go_on(self) -> None:
+        """Others had their turn: do more of what takes many."""
+        self._follow(Following.go_on)
 
     def propose_new(self) -> None:
         """Send the records that were made since the last call to all who follow.
 
         Call it before `take_appends`.
         """
-        appends = self.replica.appends
+        appends = self.state.replica.service.appends
         if not appends:
             return
-        self._appended = appends[-1].zxid
+        self.state.appended = appends[-1].zxid
         leader = self.leader
         if leader is not None:
             fresh = [(record.zxid, record.entry) for record in appends[self._broadcast :]]
@@ -511,90 +531,51 @@ class Member:
 
     def on_established(self, epoch: int) -> None:
         """A quorum follows."""
-        tree = self.tree
-        if tree is not None:
-            self.election.settle(PeerState.LEADING, self.server_id, epoch)
-            current = self.quorums.next or self.quorums.current
-            if self.quorums.next is not None and self.leader is not None:
-                self.members.adopt(current)
-                self.leader.quorums = self.quorums
-                self._is_replaced = self.server_id not in current.voters
-            is_first = self.options.is_reconfig_enabled and not current.version
-            if is_first and self.leader is not None:
-                self.members.adopt(current.with_version(make_zxid(epoch, 0)))
-                self.leader.quorums = self.quorums
-            self.members.remember()
-            self.members.show()
-            self.replica.lead(tree, epoch)
-            self.effects.append(note("serving", role=self.role.value, epoch=epoch))
+        tree, leader = self.state.tree, self.leader
+        if tree is not None and leader is not None:
+            self.state.election.settle(PeerState.LEADING, self.state.server_id, epoch)
+            current = self.state.quorums.next or self.state.quorums.current
+            if self.state.quorums.next is not None:
+                self.state.adopt_members(current)
+                leader.quorums = self.state.quorums
+                self._is_replaced = self.state.server_id not in current.voters
+            if self.state.options.is_reconfig_enabled and not current.version:
+                self.state.adopt_members(current.with_version(make_zxid(epoch, 0)))
+                leader.quorums = self.state.quorums
+            self.state.remember_members()
+            self.state.members.show(tree)
+            reconfiguration = Reconfiguration(self.state.options, leader)
+            self.state.replica.lead(tree, epoch, leader.confirmations, reconfiguration)
+            self.state.effects.append(note("serving", role=self.state.role.value, epoch=epoch))
+
+    def leader_state(self) -> LeaderState:
+        """What a learner of our kind compares its own tree with, before it serves."""
+        leader, tree = self.leader, self.state.replica.tree
+        invariant(leader is not None, "only a leader says what is agreed on")
+        committed = Zxid(-1) if leader is None else leader.last_committed
+        return LeaderState(committed, tree.digest, tree.shared_digest)
 
     def on_committed(self, zxid: Zxid) -> None:
         """A quorum has everything up to `zxid` on disk."""
-        self.replica.commit(zxid)
-        self._desk.release(zxid)
+        self.state.replica.commit(zxid)
+        if self._desk is not None:
+            self._desk.release(zxid)
 
     def next_stop(self, zxid: Zxid) -> Zxid:
         """Where to pause on the way to `zxid`, for what has to be said in between."""
-        return self._desk.next_stop(zxid)
+        return zxid if self._desk is None else self._desk.next_stop(zxid)
+
+    def on_txn_wanted(self) -> None:
+        """A txn that changes nothing: as a refused request, of nobody."""
+        if self.state.replica.proposer is not None:
+            self.state.replica.proposer.propose_nothing()
 
     def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
         """The membership was changed."""
-        self.members.adopt(membership)
+        self.state.adopt_members(membership)
         # Not at once: what tells the others of the change is still on its way to them.
-        self._is_replaced = leader != self.server_id
-
-    # -- learning; called by Following ------------------------------------------------------------
-
-    def append(self, zxid: Zxid, entry: bytes) -> None:
-        """Have a record stored."""
-        self._appended = zxid
-        self.replica.appends.append(Append(zxid, entry, None))
+        self._is_replaced = leader != self.state.server_id
 
     def order(self, order: DiskOrder) -> None:
         """Have the disk carry out an order."""
-        self._orders += 1
-        self.effects.append(order)
-
-    def caught_up(self) -> None:
-        """A server without a voice, because its data were not whole, is up to date."""
-        self.standing = Standing.WHOLE
-        self.effects.append(note("whole-again"))
-        self._leave("its data are whole again")
-
-    def leave(self, reason: str) -> None:
-        """It is over with the leader, or with leading."""
-        self._leave(reason)
-
-    on_leading_failed = leave
-
-    def fence(self, reason: str) -> None:
-        """Our history cannot be mended."""
-        self.fences += 1
-        self._fence(reason)
-
-    def hold(self, tree: Tree | None) -> None:
-        """The tree was cut back or replaced."""
-        self.tree = tree
-        if tree is not None:
-            self._appended = self._durable = tree.last_zxid
-            self.members.hold(tree)
-            if self.role is Role.SETTLING:
-                self.standing = Standing.WHOLE
-
-    # -- links -----------------------------------------------------------------------------------
-
-    def send(self, link: Link, item: bytes | RecordStream | TreeStream) -> None:
-        """Have something sent on a link, behind all that was sent before."""
-        link.out.append(item)
-        self.dirty_links.add(link)
-
-    def send_packet(self, link: Link, packet: QuorumPacket) -> None:
-        """Have a packet sent."""
-        self.send(link, codec_of(QuorumPacket).encode(packet))
-
-    def hang_up(self, link: Link, reason: str) -> None:
-        """Close a link."""
-        if link.is_open:
-            link.is_open = False
-            self.dirty_links.discard(link)
-            self.effects.append(Hangup(link, reason))
+        self.state.order(order)

@@ -11,21 +11,17 @@ that took what its log ends with for agreed on would lead others to let too few 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from keepfast.quorum import (
+    Effect,
+    Election,
     Membership,
     Quorums,
-    Standing,
     StoreMembership,
     UseMembership,
     parse_membership,
 )
 from keepfast.tree import CONFIG, Tree
 from keepfast.wire import LogEntry, MalformedRecord, OpCode
-
-if TYPE_CHECKING:
-    from keepfast.replica.member import Member
 
 
 def proposed_membership(entry: LogEntry) -> Membership | None:
@@ -35,18 +31,35 @@ def proposed_membership(entry: LogEntry) -> Membership | None:
     return parse_membership(getattr(entry.body, "data", None) or b"")
 
 
-class Members:
-    """See the module."""
+def last_agreed(configured: Membership, stored: bytes | None) -> tuple[Membership, int]:
+    """The last membership that is known to be agreed on, and the version of what is stored.
 
-    def __init__(self, member: Member, configured: Membership, stored: bytes | None) -> None:
-        self._member = member
-        self._is_dynamic = member.options.is_reconfig_enabled
-        # A file that a change of the membership left behind must not bring the old one back.
-        known = _parsed(stored) if self._is_dynamic else None
-        self._stored = -1 if known is None else known.version
-        if known is not None and known.version > configured.version:
-            configured = known
-        self.quorums = Quorums(configured)
+    A file that a change of the membership left behind must not bring the old one back.
+    """
+    known = _parsed(stored)
+    if known is None:
+        return configured, -1
+    return (known if known.version > configured.version else configured), known.version
+
+
+class Members:
+    """The membership that counts now, and the one that a txn under way may bring."""
+
+    def __init__(
+        self,
+        agreed: Membership,
+        stored_version: int,
+        election: Election,
+        effects: list[Effect],
+        *,
+        is_dynamic: bool,
+    ) -> None:
+        """`is_dynamic`: whether the membership may be changed at all."""
+        self._is_dynamic = is_dynamic
+        self._stored = stored_version
+        self._election = election
+        self._effects = effects
+        self.quorums = Quorums(agreed)
 
     def hold(self, tree: Tree | None) -> None:
         """Another tree is the server's: what its log ends with may or may not be agreed on."""
@@ -63,34 +76,32 @@ class Members:
     def adopt(self, membership: Membership) -> None:
         """It is agreed on."""
         self._use(Quorums(membership))
-        self.remember()
 
     def consider(self, membership: Membership) -> None:
         """It is in our log and may be agreed on: from now on both have to agree."""
         self._use(Quorums(self.quorums.next or self.quorums.current, membership))
 
-    def remember(self) -> None:
-        """Have what is agreed on stored, where there is a history that it goes with."""
-        member, agreed = self._member, self.quorums.current
-        is_news = self._is_dynamic and agreed.version > self._stored
-        if is_news and member.standing is Standing.WHOLE and member.tree is not None:
-            self._stored = agreed.version
-            member.order(StoreMembership(agreed.text()))
+    def take_unstored(self) -> StoreMembership | None:
+        """The order to store what is agreed on, if that is news; None: it is stored."""
+        agreed = self.quorums.current
+        if not self._is_dynamic or agreed.version <= self._stored:
+            return None
+        self._stored = agreed.version
+        return StoreMembership(agreed.text())
 
     def not_stored(self) -> None:
-        """The disk could not: the next `remember` tries again."""
+        """The disk could not: the next `take_unstored` gives it again."""
         self._stored = -1
 
-    def show(self) -> None:
+    def show(self, tree: Tree) -> None:
         """Have /zookeeper/config say what holds; as in Apache, this is no txn."""
-        tree, agreed = self._member.tree, self.quorums.current
-        if self._is_dynamic and tree is not None:
-            tree.put_config(agreed.text(), agreed.version)
+        agreed = self.quorums.current
+        tree.put_config(agreed.text(), agreed.version)
 
     def _use(self, quorums: Quorums) -> None:
         self.quorums = quorums
-        self._member.election.reconfigure(quorums.current, quorums.next)
-        self._member.effects.append(UseMembership(quorums))
+        self._election.reconfigure(quorums.current, quorums.next)
+        self._effects.append(UseMembership(quorums))
 
 
 def _parsed(text: bytes | None) -> Membership | None:

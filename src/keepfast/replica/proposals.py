@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from keepfast.replica.connection import Connection, PendingWrite
-from keepfast.tree import PlainSet
+import msgspec
+
+from keepfast.replica.connection import Connection
+from keepfast.replica.pending_write import PendingWrite
+from keepfast.tree import LongTxn, PlainSet
 from keepfast.wire import LogEntry, OpCode, Zxid, decode_entry
 
 # Requests of clients that become txns.
@@ -29,9 +32,13 @@ WRITES: Final = frozenset(
 _NO_SET: Final[Any] = ()
 
 
-class Proposal(NamedTuple):
-    """A txn on its way: what is applied when it is committed, and who waits for it."""
+class Proposal(msgspec.Struct, gc=False, eq=False):
+    """A txn on its way: what is applied when it is committed, and who waits for it.
 
+    A Struct, because one is made for each write; nothing that it refers to refers back to it.
+    """
+
+    zxid: Zxid
     entry: LogEntry
     op: int
     xid: int
@@ -39,11 +46,9 @@ class Proposal(NamedTuple):
     waiting: PendingWrite | None
     # What was asked for; None unless changes are audited.
     request: Any
-
-    @property
-    def zxid(self) -> Zxid:
-        """The txn's."""
-        return self.entry.header.zxid
+    # Of a txn of very many changes: these, worked out, and the body of the reply.
+    long_txn: LongTxn | None = None
+    reply_body: bytes | None = None
 
 
 class PlainWrite(PendingWrite, gc=False, eq=False):

@@ -1,24 +1,31 @@
 """The leader's half of a server: requests become txns, sessions end, containers are cleaned.
 
 A server that is alone is a quorum of one and has this half all the time; a member of an ensemble
-has it while it leads. Whoever drives it takes the records from `Replica.appends` and says through
+has it while it leads. Whoever drives it takes the records from `Service.appends` and says through
 `Replica.commit` how far they are agreed on.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from keepfast.replica.cleaning import due_paths
-from keepfast.replica.malformed import refusal
+from keepfast.replica.connection import Connection
+from keepfast.replica.malformed import LateMulti, decode_write
+from keepfast.replica.pending_write import PendingWrite
 from keepfast.replica.proposals import Append, PlainWrite, Proposal
 from keepfast.replica.quick_writes import QuickWrites
+from keepfast.replica.reconfiguration import Reconfiguration
+from keepfast.replica.replies import reply_in_slices
+from keepfast.replica.service import Service
 from keepfast.replica.sessions import SessionTracker
-from keepfast.tree import Caller, Preparer, Tree
+from keepfast.tree import Caller, LongTxn, Outcome, Preparer, Tree
 from keepfast.wire import (
     CreateSessionTxn,
     DeleteContainerRequest,
+    DeleteRequest,
     ErrorCode,
     ErrorTxn,
     ForwardedRequest,
@@ -26,62 +33,98 @@ from keepfast.wire import (
     KeeperError,
     LogEntry,
     MalformedRecord,
+    MultiOp,
     OpCode,
     ServerId,
     SessionId,
     TxnHeader,
     Zxid,
     codec_of,
-    counter_of,
-    decode_multi_request,
-    decode_request,
     encode_entry,
     encode_text,
     make_zxid,
 )
 
-if TYPE_CHECKING:
-    from keepfast.replica.connection import Connection, PendingWrite
-    from keepfast.replica.replica import Replica
-
 MAX_COUNTER: Final = 0xFFFFFFFE
+_COUNTER: Final = 0xFFFFFFFF
+_MAX_REFUSED: Final = 1000
 
 _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
 _CREATE_SESSION: Final = OpCode.CREATE_SESSION.value
+_DELETE: Final = OpCode.DELETE.value
 _MULTI: Final = OpCode.MULTI.value
 _RECONFIG: Final = OpCode.RECONFIG.value
 _SET_DATA: Final = OpCode.SET_DATA.value
+_LONG_OPS: Final = frozenset((_MULTI, _CLOSE_SESSION))
+_SESSION_OPS: Final = frozenset((_CREATE_SESSION, _CLOSE_SESSION))
+
+# What had to wait and is done in one turn.
+_POSTPONED_AT_ONCE: Final = 100
+# Until it is made.
+_NO_ENTRY: Final[Any] = None
+
+# The constructor of a NamedTuple takes twice as long.
+_new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
+
+
+# Up to when the leader was told of all clients that a server heard of; None: every server.
+HeardUpTo = Callable[[ServerId | None], int]
 
 
 class Proposer:
-    """See the module. Made for one leader's term, and thrown away with it."""
+    """Makes txns of requests. Made for one leader's term, and thrown away with it."""
 
-    def __init__(self, replica: Replica, tree: Tree, epoch: int | None = None) -> None:
-        """`epoch`: the one that this server leads in; None: it is alone, and all epochs are its."""
-        self._replica = replica
+    def __init__(
+        self,
+        service: Service,
+        tree: Tree,
+        epoch: int | None = None,
+        reconfiguration: Reconfiguration | None = None,
+    ) -> None:
+        """`epoch`: the one that this server leads in; None: it is alone, and all epochs are its.
+
+        `reconfiguration` decides about changes of the membership; None: this is not an ensemble.
+        """
+        self._service = service
+        self._reconfiguration = reconfiguration
         self._tree = tree
-        self._options = replica.options
-        self._preparer = Preparer(tree, replica.options.prepare)
-        self._is_alone = epoch is None
+        self._options = service.options
+        self._preparer = Preparer(tree, service.options.prepare)
+        self._slice_size = service.options.prepare.slice_size
+        self._max_txn_bytes = service.options.prepare.max_txn_bytes
+        self.is_alone = epoch is None
         # Session -> the server that its client is connected to, once that is known.
         self.owners: dict[int, ServerId] = {}
-        self.sessions = SessionTracker(replica.options.tick_ms)
-        self.proposals: deque[Proposal | PlainWrite] = deque()
+        self.sessions = SessionTracker(service.options.tick_ms)
+        # Sessions that are being created, and the last of those that are said to have ended: one
+        # of these must not begin after that, as a local one could whose client has moved.
+        self._opening: set[int] = set()
+        self._refused: dict[int, None] = {}
+        # Sessions whose end this server has proposed, and which live on until it is committed; with
+        # the connections that came back to them meanwhile.
+        self.ending: dict[int, list[Connection]] = {}
+        service.proposals = deque()
+        service.postponed.clear()
+        service.is_busy = False
+        # The long txn that is being made.
+        self._making: Iterator[None] | None = None
+        service.last_proposed = tree.last_zxid if epoch is None else make_zxid(epoch, 0)
+        # Hears that the tree has taken a plain write.
+        self.installed = self._preparer.plain_sets.installed
         # Not for servers that look closer at each request.
         self.quick: QuickWrites | None = None
         if (
-            replica.audits is None
-            and not replica.options.prepare.is_quota_enforced
-            and not replica.throttle.is_strict
+            service.audits is None
+            and not service.options.prepare.is_quota_enforced
+            and not service.options.throttle.is_strict
         ):
-            self.quick = QuickWrites(replica, self, self._preparer.plain_sets)
-        self.last_proposed = tree.last_zxid if epoch is None else make_zxid(epoch, 0)
+            self.quick = QuickWrites(service, self.owners, self._preparer.plain_sets)
         # The counter of this epoch is used up: only a new election leads on.
         self.is_exhausted = False
-        self._next_cleaning_ms = replica.now_ms + replica.options.container_check_ms
+        self._next_cleaning_ms = service.now_ms + service.options.container_check_ms
         for session_id, timeout_ms in tree.sessions.items():
             # Nobody may lose its session to the time that the server was down.
-            self.sessions.track(session_id, timeout_ms, replica.now_ms)
+            self.sessions.track(session_id, timeout_ms, service.now_ms)
         self._end_orphans()
 
     def propose(
@@ -94,36 +137,126 @@ class Proposer:
         waiting: PendingWrite | None = None,
     ) -> None:
         """Make a txn of a request and have it stored; a refused request is a txn too."""
-        replica = self._replica
-        zxid = Zxid(self.last_proposed + 1)
-        if counter_of(zxid) > MAX_COUNTER:
-            if not self._is_alone:
+        service = self._service
+        if service.is_busy:
+            args = (caller, xid, op, request, connection, waiting)
+            service.postponed.append(lambda: self.propose(*args))
+            return
+        if op == _CLOSE_SESSION:
+            self._shed_ephemerals(caller.session_id)
+        zxid: Zxid = service.last_proposed + 1  # type: ignore[assignment]  # a call less
+        if zxid & _COUNTER > MAX_COUNTER:
+            if not self.is_alone:
                 self.is_exhausted = True
                 return
-            zxid = Zxid(((self.last_proposed >> 32) + 1 << 32) + 1)
-        self.last_proposed = zxid
-        wall_ms = replica.wall_ms
+            zxid = Zxid(((service.last_proposed >> 32) + 1 << 32) + 1)
+        service.last_proposed = zxid
+        wanted = None if service.audits is None else request
+        proposal = Proposal(zxid, _NO_ENTRY, op, xid, connection, waiting, wanted)
+        if op in _LONG_OPS and (
+            type(request) is LateMulti or self._preparer.is_long(caller, op, request)
+        ):
+            self._making = self._make_long(proposal, caller, request)
+            service.is_busy = service.has_more_work = True
+            return
+        wall_ms = service.wall_ms
+        preparer = self._preparer
+        digest = preparer.digest
         try:
             if isinstance(request, KeeperError):
                 raise request
             if op == _RECONFIG:
                 request = self._configuration(request, zxid)
-            entry = self._preparer.prepare(caller, xid, zxid, wall_ms, op, request)
-            if op == _RECONFIG and replica.reconfiguration is not None:
-                replica.reconfiguration.proposed()
+            elif op == _CREATE_SESSION:
+                self._open(caller.session_id)
+            entry = preparer.prepare(caller, xid, zxid, wall_ms, op, request)
+            data = self._encoded(entry, digest)
+            if op == _RECONFIG and self._reconfiguration is not None:
+                self._reconfiguration.proposed()
         except KeeperError as error:
-            header = TxnHeader(caller.session_id, xid, zxid, wall_ms, OpCode.ERROR.value)
-            entry = LogEntry(header, ErrorTxn(error.code), None)
-        replica.appends.append(Append(zxid, encode_entry(entry), self._preparer.digest))
-        wanted = None if replica.audits is None else request
-        self.proposals.append(Proposal(entry, op, xid, connection, waiting, wanted))
+            entry, data = _refusal(caller, xid, zxid, wall_ms, error)
+        proposal.entry = entry
+        self._append(proposal, data)
+
+    def _encoded(self, entry: LogEntry, digest: int) -> bytes:
+        """The bytes of a record; `digest`: the one before it, if it has to be taken back."""
+        data = encode_entry(entry)
+        if len(data) > self._max_txn_bytes:
+            # No server could read it back (R13).
+            self._preparer.take_back(entry.header.zxid, digest)
+            raise KeeperError(ErrorCode.MARSHALLING_ERROR, f"a txn of {len(data)} bytes")
+        return data
+
+    def _append(self, proposal: Proposal, data: bytes) -> None:
+        service = self._service
+        record = (proposal.zxid, data, self._preparer.digest)
+        service.appends.append(_new_tuple(Append, record))
+        service.proposals.append(proposal)
+
+    # -- long txns -------------------------------------------------------------------------------
+
+    def when_free(self, action: Callable[[], None]) -> None:
+        """Do something behind all writes that have come by now; at once, if none waits."""
+        if self._service.is_busy:
+            self._service.postponed.append(action)
+        else:
+            action()
+
+    def _make_long(self, proposal: Proposal, caller: Caller, request: Any) -> Iterator[None]:
+        """`propose` of a request with very many changes, in slices."""
+        service, preparer = self._service, self._preparer
+        zxid, xid, op = proposal.zxid, proposal.xid, proposal.op
+        wall_ms, digest = service.wall_ms, preparer.digest
+        long_txn: LongTxn | None = None
+        try:
+            if isinstance(request, LateMulti):
+                request = yield from request.decode(self._slice_size)
+                proposal.request = None if service.audits is None else request
+            if preparer.is_long(caller, op, request):
+                entry, long_txn = yield from preparer.prepare_long(
+                    caller, xid, zxid, wall_ms, op, request
+                )
+            else:
+                entry = preparer.prepare(caller, xid, zxid, wall_ms, op, request)
+            data = self._encoded(entry, digest)
+        except KeeperError as error:
+            entry, data = _refusal(caller, xid, zxid, wall_ms, error)
+        else:
+            proposal.long_txn = long_txn
+            if op == _MULTI and long_txn is not None and proposal.waiting is not None:
+                proposal.reply_body = yield from reply_in_slices(long_txn.results, self._slice_size)
+        proposal.entry = entry
+        self._append(proposal, data)
+
+    def go_on(self) -> None:
+        """Make more of a long txn; behind it, do some of what had to wait."""
+        service = self._service
+        if self._preparer.tidy():
+            service.has_more_work = True
+        postponed = service.postponed
+        if self._making is not None:
+            try:
+                next(self._making)
+            except StopIteration:
+                self._making = None
+        elif postponed:
+            service.is_busy = False
+            for _ in range(min(len(postponed), _POSTPONED_AT_ONCE)):
+                postponed.popleft()()
+                if service.is_busy:
+                    break  # the next long one
+        if self._making is not None or postponed:
+            service.is_busy = service.has_more_work = True
+        else:
+            service.is_busy = False
 
     def propose_forwarded(
         self, origin: ServerId, forwarded: ForwardedRequest, ids: tuple[Id, ...]
     ) -> None:
         """A write of a client of another server; that server answers it when it is committed."""
         session_id, op = forwarded.session_id, forwarded.type
-        if op == _SET_DATA and self.quick is not None and self.owners.get(session_id) == origin:
+        is_quick = op == _SET_DATA and self.quick is not None and not self._service.is_busy
+        if is_quick and self.quick is not None and self.owners.get(session_id) == origin:
             caller = Caller(session_id, ids)
             if self.quick.propose_forwarded(caller, forwarded.cxid, forwarded.body):
                 return
@@ -132,7 +265,13 @@ class Proposer:
             self.owners[session_id] = origin
             request = self._new_session(forwarded.body)
         else:
-            request = decode_write(op, forwarded.body, 0, self._options.max_field_bytes)
+            options = self._options
+            most = options.prepare.max_acl_entries
+            late = LateMulti(forwarded.body, 0, options.max_field_bytes, most)
+            if op == _MULTI and late.may_be_long(self._slice_size):
+                request = late
+            else:
+                request = decode_write(op, forwarded.body, 0, options.max_field_bytes, most)
         # A session that nobody knows, of another server's making, is a local one there.
         is_local = (
             self._options.has_local_sessions
@@ -142,6 +281,34 @@ class Proposer:
         is_moved = not is_local and not self.is_owner(session_id, origin)
         caller = Caller(session_id, ids, is_local=is_local, is_moved=is_moved)
         self.propose(caller, forwarded.cxid, op, request)
+
+    def _shed_ephemerals(self, session_id: SessionId) -> None:
+        """Delete ephemerals of a session that has more than the txn that ends it can name.
+
+        By ordinary txns in front of it, which every kind of server applies.
+        """
+        # Nobody's permission is asked for, and the session may be gone already.
+        caller = Caller(session_id, (Id("super", ""),), is_local=True)
+        last: list[str] = []
+        while paths := self._preparer.ephemerals_to_shed(session_id):
+            if paths == last or self.is_exhausted:
+                return  # they could not be deleted; the end of the session is refused
+            last = paths
+            ops = tuple(MultiOp(_DELETE, DeleteRequest(path, -1)) for path in paths)
+            self.propose(caller, 0, _MULTI, ops)
+            self._make_all()
+
+    def _make_all(self) -> None:
+        """Make the long txn that is being made, at once."""
+        for _ in self._making or ():
+            pass
+        self._making = None
+        self._service.is_busy = False
+
+    def propose_nothing(self) -> None:
+        """Make a txn that changes nothing: as a refused request, of nobody."""
+        nothing = KeeperError(ErrorCode.SYSTEM_ERROR)
+        self.propose(Caller(SessionId(0)), 0, OpCode.ERROR.value, nothing)
 
     def _new_session(self, body: bytes) -> CreateSessionTxn | KeeperError:
         try:
@@ -156,35 +323,68 @@ class Proposer:
 
     def revalidate(self, session_id: int, timeout_ms: int, server_id: ServerId) -> bool:
         """A client came back through a server: whether its session lives. It moves there."""
-        if session_id not in self.sessions:
+        if session_id in self.sessions or session_id in self._opening:
+            self.sessions.track(session_id, timeout_ms, self._service.now_ms)
+        else:
+            self._refused[session_id] = None
+            if len(self._refused) > _MAX_REFUSED:
+                del self._refused[next(iter(self._refused))]
             return False
         self.owners[session_id] = server_id
-        self.sessions.track(session_id, timeout_ms, self._replica.now_ms)
         return True
 
+    def _open(self, session_id: int) -> None:
+        if session_id in self._refused:
+            raise KeeperError(ErrorCode.SESSION_EXPIRED, "its client was told that it has ended")
+        self._opening.add(session_id)
+
     def _configuration(self, request: Any, zxid: Zxid) -> bytes:
-        reconfiguration = self._replica.reconfiguration
-        if reconfiguration is None:
+        if self._reconfiguration is None:
             raise KeeperError(ErrorCode.UNIMPLEMENTED, "not an ensemble")
-        return reconfiguration.new_text(request, zxid)
+        return self._reconfiguration.new_text(request, zxid)
 
-    def applied(self, proposal: Proposal) -> None:
-        """The tree holds this txn now."""
-        header = proposal.entry.header
-        self._preparer.applied(header.zxid)
-        if proposal.op == _CREATE_SESSION:
-            session_id = header.session_id
-            timeout_ms = self._tree.sessions[session_id]
-            self.sessions.track(session_id, timeout_ms, self._replica.now_ms)
-        elif proposal.op == _CLOSE_SESSION:
-            self.sessions.forget(header.session_id)
-            self.owners.pop(header.session_id, None)
+    def take_due(self, zxid: Zxid) -> Iterator[Proposal | PlainWrite]:
+        """The txns up to `zxid`, in order, each when it is about to be committed."""
+        proposals = self._service.proposals
+        take = proposals.popleft
+        while proposals and proposals[0].zxid <= zxid:
+            yield take()
 
-    def tick(self) -> None:
+    def apply(self, proposal: Proposal, *, wants_changes: bool) -> Outcome:
+        """Have the tree take a txn that was made here and is committed."""
+        entry, op = proposal.entry, proposal.op
+        long_txn = proposal.long_txn
+        outcome = self._preparer.apply(entry, wants_changes=wants_changes, long_txn=long_txn)
+        if long_txn is not None:
+            self._service.has_more_work = True  # what it leaves behind
+        if op in _SESSION_OPS:
+            session_id = entry.header.session_id
+            if op == _CLOSE_SESSION:
+                self.sessions.forget(session_id)
+                self.owners.pop(session_id, None)
+            elif entry.header.type == _CREATE_SESSION:
+                self._opening.discard(session_id)
+                timeout_ms = self._tree.sessions[session_id]
+                self.sessions.track(session_id, timeout_ms, self._service.now_ms)
+        return outcome
+
+    def ended(self, session_id: int) -> list[Connection]:
+        """The end of a session was committed; gives those that wait to be told of it."""
+        return self.ending.pop(session_id, [])
+
+    def tick(self, heard_up_to: HeardUpTo | None) -> None:
         """Expire sessions and clean up."""
-        replica, now_ms = self._replica, self._replica.now_ms
-        for session_id in self.sessions.expired(now_ms):
-            replica.statistics.expired_sessions += 1
+        service, now_ms = self._service, self._service.now_ms
+
+        def is_silent(session_id: int, deadline: int) -> bool:
+            # A server that its client is connected to may have heard of it, and not said so yet.
+            owner = self.owners.get(session_id)
+            if heard_up_to is None or owner == self._options.server_id:
+                return True
+            return heard_up_to(owner) >= deadline
+
+        for session_id in self.sessions.expired(now_ms, is_silent):
+            service.statistics.expired_sessions += 1
             self.end_session(session_id)
         if now_ms >= self._next_cleaning_ms:
             self._next_cleaning_ms = now_ms + self._options.container_check_ms
@@ -193,6 +393,7 @@ class Proposer:
     def end_session(self, session_id: SessionId) -> None:
         """Close a session for its client, which is silent or gone."""
         self.sessions.forget(session_id)
+        self.ending.setdefault(session_id, [])
         self.propose(Caller(session_id), 0, _CLOSE_SESSION, None)
 
     def _end_orphans(self) -> None:
@@ -204,19 +405,16 @@ class Proposer:
     def _clean_containers(self) -> None:
         """Delete containers that are empty again and znodes whose time is over."""
         options = self._options
-        due = due_paths(self._tree, self._replica.wall_ms, options.container_max_never_used_ms)
+        due = due_paths(self._tree, self._service.wall_ms, options.container_max_never_used_ms)
         for path in due[: options.container_max_per_minute]:
             request = DeleteContainerRequest(encode_text(path))
             self.propose(Caller(SessionId(0)), 0, OpCode.DELETE_CONTAINER.value, request)
 
 
-def decode_write(op: int, payload: bytes, offset: int, max_field: int) -> Any:
-    """What a write asks for; a KeeperError for what cannot be read, which is refused by a txn."""
-    try:
-        if op == _MULTI:
-            return decode_multi_request(op, payload, offset, max_field)
-        if op == _CLOSE_SESSION:
-            return None
-        return decode_request(op, payload, offset, max_field)
-    except MalformedRecord:
-        return refusal(op, payload, offset, max_field)
+def _refusal(
+    caller: Caller, xid: int, zxid: Zxid, wall_ms: int, error: KeeperError
+) -> tuple[LogEntry, bytes]:
+    """The txn of a request that is refused."""
+    header = TxnHeader(caller.session_id, xid, zxid, wall_ms, OpCode.ERROR.value)
+    entry = LogEntry(header, ErrorTxn(error.code), None)
+    return entry, encode_entry(entry)

@@ -1,28 +1,31 @@
-"""When a member that finds no leader serves clients that are content with an old state."""
+"""When a member that finds no leader serves clients that are content with an old state.
+
+It shows what is known to be agreed on, and nothing else: not what its log holds beyond that, which
+the next leader may take back. A server that was just started knows that of nothing in its log, so
+it serves nobody before it has found a leader once.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from keepfast.quorum import Standing, note
-
-if TYPE_CHECKING:
-    from keepfast.replica.member import Member
+from keepfast.replica.member_state import MemberState
 
 # How long a server looks for a leader before it serves read-only; longer if a tick is.
 _PATIENCE_MS: Final = 2000
 
 
-def show_while_looking(member: Member) -> None:
-    """Begin to serve such clients, or go on, if that is wanted."""
-    options, replica = member.options, member.replica
-    has_leader = member.leader is not None or member.following is not None
-    if not options.is_read_only_enabled or has_leader:
+def show_while_looking(state: MemberState, since_ms: int) -> None:
+    """Begin to serve such clients, or go on, if that is wanted; `since_ms`: since when it looks."""
+    options, replica = state.options, state.replica
+    if not options.is_read_only_enabled:
         return
     if replica.is_read_only:
         replica.tick()
         return
-    is_due = member.now_ms - member.looking_since_ms >= max(options.tick_ms, _PATIENCE_MS)
-    if is_due and member.standing is Standing.WHOLE and member.tree is not None:
-        replica.show(member.tree)
-        member.effects.append(note("read-only"))
+    is_due = state.now_ms - since_ms >= max(options.tick_ms, _PATIENCE_MS)
+    is_known = state.standing is Standing.WHOLE and replica.is_agreed_on
+    if is_due and is_known and state.tree is not None:
+        replica.show(state.tree)
+        state.effects.append(note("read-only"))

@@ -6,11 +6,15 @@ Each handler gives the body of the reply, or raises KeeperError. Order of checks
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from keepfast.replica.backpressure import LARGE_REPLY
+from keepfast.replica.backpressure import ID_WORK, MULTI_READ_WORK, WATCH_WORK
+from keepfast.replica.connection import Connection
 from keepfast.replica.events import missed_events
+from keepfast.replica.service import Service
+from keepfast.replica.unfinished import UnfinishedError
 from keepfast.tree import TAIL_SIZE, Node, Tree, WatchKind, is_allowed, wire_stat
 from keepfast.wire import (
     ACL,
@@ -45,15 +49,18 @@ from keepfast.wire import (
     encode_event,
 )
 
-if TYPE_CHECKING:
-    from keepfast.replica.connection import Connection
-    from keepfast.replica.replica import Replica
-
 _INT: Final = Struct(">i")
 _MULTI_HEADER: Final = Struct(">i?i")
 _MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
+_DATA_HEADER: Final = _MULTI_HEADER.pack(OpCode.GET_DATA, False, 0)
+_CHILDREN_HEADER: Final = _MULTI_HEADER.pack(OpCode.GET_CHILDREN, False, 0)
 _HEADER_SIZE: Final = 8
+# A read of the shortest path in a multiRead.
+_LEAST_SUB_READ: Final = 15
 _NO_ERROR: Final = encode(ErrorResponse(0))
+# Watches that are set again in one turn, about a millisecond.
+# Not Final, which would put the number into compiled code: tests make it small.
+_WATCHES_AT_ONCE = 500
 
 # A question begins with its type and the length of the path.
 _XID_SIZE: Final = 4
@@ -78,39 +85,39 @@ _GET_CHILDREN: Final = codec_of(GetChildrenRequest).unpack
 
 def check_permission(tree: Tree, connection: Connection, node: Node, perm: int) -> None:
     """Raise NO_AUTH unless the connection has one of the bits on the znode."""
-    if not tree.acls.world_perms[node.acl] & perm and not is_allowed(
-        tree.acls.lists[node.acl], perm, connection.ids
-    ):
-        raise KeeperError(ErrorCode.NO_AUTH)
+    if not tree.acls.world_perms[node.acl] & perm:
+        connection.work += ID_WORK * len(connection.ids)
+        if not is_allowed(tree.acls.lists[node.acl], perm, connection.ids):
+            raise KeeperError(ErrorCode.NO_AUTH)
 
 
-def _found(replica: Replica, connection: Connection, path: str, perm: int) -> Node:
-    node = replica.tree.find(path or "/")
+def _found(service: Service, connection: Connection, path: str, perm: int) -> Node:
+    node = service.tree.find(path or "/")
     if node is None:
         raise KeeperError(ErrorCode.NO_NODE, path)
-    if not replica.skips_acls:
-        check_permission(replica.tree, connection, node, perm)
+    if not service.skips_acls:
+        check_permission(service.tree, connection, node, perm)
     return node
 
 
-def get_data(replica: Replica, connection: Connection, payload: bytes) -> bytes:
-    path, watch = _GET_DATA(payload, _HEADER_SIZE, len(payload), replica.max_field)[0]
-    node = _found(replica, connection, path, Perms.READ)
+def get_data(service: Service, connection: Connection, payload: bytes) -> bytes:
+    path, watch = _GET_DATA(payload, _HEADER_SIZE, len(payload), service.max_field)[0]
+    node = _found(service, connection, path, Perms.READ)
     if watch:
-        replica.watches.add(WatchKind.DATA, path, connection)
+        service.watches.add(WatchKind.DATA, path, connection)
     return encode_buffer(node.data) + wire_stat(node)
 
 
-def plain_data_reply(replica: Replica, xid: int, payload: bytes) -> bytes | None:
+def plain_data_reply(service: Service, xid: int, payload: bytes) -> bytes | None:
     """The whole reply to a getData that sets no watch, of a znode that everybody may read.
 
     None: it is not so, or something is wrong with it; see `get_data`. It is the most frequent
     request of all, and takes half the time this way.
     """
-    return _plain_data(replica, xid, payload[_XID_SIZE:])
+    return _plain_data(service, xid, payload[_XID_SIZE:])
 
 
-def answer_single(replica: Replica, connection: Connection, data: bytes) -> bytes | None:
+def answer_single(service: Service, connection: Connection, data: bytes) -> bytes | None:
     """The reply to a client that sent one plain getData, and for which nothing else is under way.
 
     None: it is not so, and nothing was done. Clients that wait for each reply are heard like this;
@@ -128,34 +135,34 @@ def answer_single(replica: Replica, connection: Connection, data: bytes) -> byte
         or size > frames.max_frame
         or connection.queue
         # Once in a millisecond its session is given its full time again.
-        or connection.free_ms != replica.now_ms
+        or connection.free_ms != service.now_ms
     ):
         return None
-    reply = _plain_data(replica, xid, data[_FRAME_OP_AT:])
-    if reply is None or len(reply) > LARGE_REPLY:
+    reply = _plain_data(service, xid, data[_FRAME_OP_AT:])
+    if reply is None or len(reply) > service.uncounted_reply:
         return None
-    statistics = replica.statistics
+    statistics = service.statistics
     statistics.bytes_received += size + _LENGTH_SIZE
     statistics.received += 1
     statistics.reads += 1
     connection.received += 1
     connection.reads += 1
     connection.last_op = op
-    connection.last_zxid = replica.tree.last_zxid
-    connection.last_ms = replica.now_ms
+    connection.last_zxid = service.tree.last_zxid
+    connection.last_ms = service.now_ms
     if xid >= 0:
         connection.last_xid = xid
     return reply
 
 
-def _plain_data(replica: Replica, xid: int, question: bytes) -> bytes | None:
+def _plain_data(service: Service, xid: int, question: bytes) -> bytes | None:
     """The same; the question is all of a getData but its xid."""
-    kept = replica.recent_reads.replies.get(question)
+    kept = service.recent_reads.replies.get(question)
     if kept is not None:
         path, packed, body = kept
-        node = replica.tree.find(path)
+        node = service.tree.find(path)
         if node is not None and node.packed is packed and not node.children:
-            return _pack_reply(_REPLY_SIZE + len(body), xid, replica.last_zxid, 0) + body
+            return _pack_reply(_REPLY_SIZE + len(body), xid, service.last_zxid, 0) + body
     stop = len(question) - 1
     # The path fills the request up to a last byte of zero: no watch.
     if stop < _PATH_AT or question[stop] or _path_size(question, _OP_SIZE)[0] != stop - _PATH_AT:
@@ -163,7 +170,7 @@ def _plain_data(replica: Replica, xid: int, question: bytes) -> bytes | None:
     raw = question[_PATH_AT:stop]
     if not raw.isascii():
         return None
-    tree, path = replica.tree, raw.decode()
+    tree, path = service.tree, raw.decode()
     node = tree.find(path)
     if node is None:
         return None
@@ -174,59 +181,53 @@ def _plain_data(replica: Replica, xid: int, question: bytes) -> bytes | None:
     size = len(packed) - TAIL_SIZE
     body = b"".join((_pack_int(size), packed[:size], wire_stat(node)))
     if not node.children:
-        replica.recent_reads.keep(question, path, packed, body, replica.now_ms)
-    return _pack_reply(_REPLY_SIZE + len(body), xid, replica.last_zxid, 0) + body
+        service.recent_reads.keep(question, path, packed, body, service.now_ms)
+    return _pack_reply(_REPLY_SIZE + len(body), xid, service.last_zxid, 0) + body
 
 
-def exists(replica: Replica, connection: Connection, payload: bytes) -> bytes:
-    path, watch = _EXISTS(payload, _HEADER_SIZE, len(payload), replica.max_field)[0]
+def exists(service: Service, connection: Connection, payload: bytes) -> bytes:
+    path, watch = _EXISTS(payload, _HEADER_SIZE, len(payload), service.max_field)[0]
     if "\0" in path:
         raise KeeperError(ErrorCode.BAD_ARGUMENTS, path)
-    node = replica.tree.find(path or "/")
-    if node is not None and not replica.skips_acls:
-        check_permission(replica.tree, connection, node, Perms.READ)
+    node = service.tree.find(path or "/")
+    if node is not None and not service.skips_acls:
+        check_permission(service.tree, connection, node, Perms.READ)
     if watch:
-        replica.watches.add(WatchKind.DATA, path, connection)
+        service.watches.add(WatchKind.DATA, path, connection)
     if node is None:
         raise KeeperError(ErrorCode.NO_NODE, path)
     return wire_stat(node)
 
 
-def _children(path: str, node: Node) -> bytes:
-    if not node.children:
-        return _INT.pack(0)
-    skip = len(path) + 1 if path not in ("", "/") else 1
-    parts = [_INT.pack(len(node.children))]
-    for child in node.children:
-        name = child[skip:].encode()
-        parts.append(_INT.pack(len(name)))
-        parts.append(name)
-    return b"".join(parts)
-
-
-def get_children(replica: Replica, connection: Connection, payload: bytes) -> bytes:
-    path, watch = _GET_CHILDREN(payload, _HEADER_SIZE, len(payload), replica.max_field)[0]
-    node = _found(replica, connection, path, Perms.READ)
+def get_children(service: Service, connection: Connection, payload: bytes) -> bytes:
+    path, watch = _GET_CHILDREN(payload, _HEADER_SIZE, len(payload), service.max_field)[0]
+    node = _found(service, connection, path, Perms.READ)
+    # Before the watch is set: it may take several turns, and the watch is told of what changes
+    # after the reply.
+    names = service.child_lists.of(service.tree, path, node)
     if watch:
-        replica.watches.add(WatchKind.CHILD, path, connection)
-    return _children(path, node)
+        service.watches.add(WatchKind.CHILD, path, connection)
+    return names
 
 
-def get_children2(replica: Replica, connection: Connection, payload: bytes) -> bytes:
-    path, watch = _GET_CHILDREN(payload, _HEADER_SIZE, len(payload), replica.max_field)[0]
-    node = _found(replica, connection, path, Perms.READ)
+def get_children2(service: Service, connection: Connection, payload: bytes) -> bytes:
+    path, watch = _GET_CHILDREN(payload, _HEADER_SIZE, len(payload), service.max_field)[0]
+    node = _found(service, connection, path, Perms.READ)
+    # Before the watch is set: it may take several turns, and the watch is told of what changes
+    # after the reply.
+    names = service.child_lists.of(service.tree, path, node)
     if watch:
-        replica.watches.add(WatchKind.CHILD, path, connection)
-    return _children(path, node) + wire_stat(node)
+        service.watches.add(WatchKind.CHILD, path, connection)
+    return names + wire_stat(node)
 
 
-def get_acl(replica: Replica, connection: Connection, payload: bytes) -> bytes:
+def get_acl(service: Service, connection: Connection, payload: bytes) -> bytes:
     path = codec_of(GetACLRequest).decode(payload, _HEADER_SIZE).path
-    node = _found(replica, connection, path, Perms.READ | Perms.ADMIN)
-    acl = replica.tree.acls.lists[node.acl]
+    node = _found(service, connection, path, Perms.READ | Perms.ADMIN)
+    acl = service.tree.acls.lists[node.acl]
     try:
-        if not replica.skips_acls:
-            check_permission(replica.tree, connection, node, Perms.ADMIN)
+        if not service.skips_acls:
+            check_permission(service.tree, connection, node, Perms.ADMIN)
     except KeeperError:
         acl = _without_secrets(acl)
     # The open ACL of a znode that was made without a list is shown as a list.
@@ -248,29 +249,24 @@ def _without_secrets(acl: AclList) -> AclList:
     return tuple(shown)
 
 
-def get_all_children_number(replica: Replica, connection: Connection, payload: bytes) -> bytes:
+def get_all_children_number(service: Service, connection: Connection, payload: bytes) -> bytes:
     path = codec_of(GetAllChildrenNumberRequest).decode(payload, _HEADER_SIZE).path
-    node = _found(replica, connection, path, Perms.READ)
+    node = _found(service, connection, path, Perms.READ)
     # Apache, which has the root under two names, counts one of them as below the other.
-    count = 0 if path else 1
-    waiting = [node]
-    while waiting:
-        children = waiting.pop().children
-        if children:
-            count += len(children)
-            waiting.extend(filter(None, map(replica.tree.find, children)))
+    tree = service.tree
+    count = tree.descendants.count(path or "/", node, tree.find) + (0 if path else 1)
     return encode(GetAllChildrenNumberResponse(count))
 
 
-def get_ephemerals(replica: Replica, connection: Connection, payload: bytes) -> bytes:
+def get_ephemerals(service: Service, connection: Connection, payload: bytes) -> bytes:
     prefix = codec_of(GetEphemeralsRequest).decode(payload, _HEADER_SIZE).prefix_path
-    paths = replica.tree.ephemerals.get(connection.session_id, set())
+    paths = service.tree.ephemerals.get(connection.session_id, set())
     if prefix and prefix.strip() and prefix != "/":
         paths = {path for path in paths if path.startswith(prefix)}
     return encode(GetEphemeralsResponse(tuple(paths)))
 
 
-def who_am_i(_replica: Replica, connection: Connection, _payload: bytes) -> bytes:
+def who_am_i(_service: Service, connection: Connection, _payload: bytes) -> bytes:
     infos = []
     for held in connection.ids:
         user = held.id.partition(":")[0] if held.scheme == "digest" else held.id
@@ -278,29 +274,61 @@ def who_am_i(_replica: Replica, connection: Connection, _payload: bytes) -> byte
     return encode(WhoAmIResponse(tuple(infos)))
 
 
-def ping(_replica: Replica, _connection: Connection, _payload: bytes) -> bytes:
+def ping(_service: Service, _connection: Connection, _payload: bytes) -> bytes:
     return b""
 
 
-def multi_read(replica: Replica, connection: Connection, payload: bytes) -> bytes:
-    parts = []
-    for type_, request in decode_multi_request(OpCode.MULTI_READ, payload, _HEADER_SIZE):
+def multi_read(service: Service, connection: Connection, payload: bytes) -> bytes:
+    options, check = service.options, None
+    if len(payload) > options.max_multi_reads * _LEAST_SUB_READ:
+        check = _ReadCount(options.max_multi_reads)
+    reads = decode_multi_request(OpCode.MULTI_READ, payload, _HEADER_SIZE, check=check)
+    connection.work += MULTI_READ_WORK * len(reads)
+    found: list[Node | bytes | KeeperError] = []
+    left = options.max_multi_reply_bytes
+    for type_, request in reads:
         try:
-            node = _found(replica, connection, request.path, Perms.READ)
+            node = _found(service, connection, request.path, Perms.READ)
         except KeeperError as error:
-            parts.append(_MULTI_HEADER.pack(-1, False, error.code))
-            parts.append(_INT.pack(error.code))
+            found.append(error)
             continue
-        parts.append(_MULTI_HEADER.pack(type_, False, 0))
-        if type_ == OpCode.GET_DATA:
-            parts.append(encode_buffer(node.data) + wire_stat(node))
+        # A few bytes for each znode ask for a megabyte, and no one request may have all of that:
+        # the size of all is known before their data is copied.
+        if type_ == _GET_DATA_OP:
+            found.append(node)
+            left -= len(node.packed)
         else:
-            parts.append(_children(request.path, node))
+            children = service.child_lists.of(service.tree, request.path, node)
+            found.append(children)
+            left -= len(children)
+        if left < 0:
+            most = options.max_multi_reply_bytes
+            raise KeeperError(ErrorCode.MARSHALLING_ERROR, f"a reply of more than {most} bytes")
+    parts: list[bytes] = []
+    for result in found:
+        if isinstance(result, KeeperError):
+            parts += (_MULTI_HEADER.pack(-1, False, result.code), _INT.pack(result.code))
+        elif isinstance(result, bytes):
+            parts += (_CHILDREN_HEADER, result)
+        else:
+            parts += (_DATA_HEADER, encode_buffer(result.data), wire_stat(result))
     parts.append(_MULTI_END)
     return b"".join(parts)
 
 
-def add_watch(replica: Replica, connection: Connection, payload: bytes) -> bytes:
+class _ReadCount:
+    """Refuses a multiRead of more reads than one may have, before the rest is decoded."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def __call__(self, _op: int, _offset: int) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise KeeperError(ErrorCode.MARSHALLING_ERROR, "too many reads")
+
+
+def add_watch(service: Service, connection: Connection, payload: bytes) -> bytes:
     path, mode = codec_of(AddWatchRequest).decode(payload, _HEADER_SIZE)
     if mode == AddWatchMode.PERSISTENT:
         kind = WatchKind.PERSISTENT
@@ -308,7 +336,7 @@ def add_watch(replica: Replica, connection: Connection, payload: bytes) -> bytes
         kind = WatchKind.RECURSIVE
     else:
         raise MalformedRecord(f"watch mode {mode}", _HEADER_SIZE)
-    replica.watches.add(kind, path, connection)
+    service.watches.add(kind, path, connection)
     return _NO_ERROR
 
 
@@ -329,48 +357,65 @@ def _watches_of(payload: bytes) -> tuple[str, tuple[WatchKind, ...]]:
         raise MalformedRecord(f"watcher type {type_}", _HEADER_SIZE) from error
 
 
-def check_watches(replica: Replica, connection: Connection, payload: bytes) -> bytes:
+def check_watches(service: Service, connection: Connection, payload: bytes) -> bytes:
     path, kinds = _watches_of(payload)
-    if not any(replica.watches.has(kind, path, connection) for kind in kinds):
+    if not any(service.watches.has(kind, path, connection) for kind in kinds):
         raise KeeperError(ErrorCode.NO_WATCHER, path)
     return b""
 
 
-def remove_watches(replica: Replica, connection: Connection, payload: bytes) -> bytes:
+def remove_watches(service: Service, connection: Connection, payload: bytes) -> bytes:
     path, kinds = _watches_of(payload)
-    removed = [replica.watches.remove(kind, path, connection) for kind in kinds]
+    removed = [service.watches.remove(kind, path, connection) for kind in kinds]
     if not any(removed):
         raise KeeperError(ErrorCode.NO_WATCHER, path)
     return b""
 
 
-def set_watches(replica: Replica, connection: Connection, payload: bytes) -> bytes:
-    _restore(replica, connection, codec_of(SetWatches).decode(payload, _HEADER_SIZE))
+def set_watches(service: Service, connection: Connection, payload: bytes) -> bytes:
+    return _set_again(service, connection, payload, SetWatches)
+
+
+def set_watches2(service: Service, connection: Connection, payload: bytes) -> bytes:
+    return _set_again(service, connection, payload, SetWatches2)
+
+
+def _set_again(
+    service: Service,
+    connection: Connection,
+    payload: bytes,
+    record: type[SetWatches] | type[SetWatches2],
+) -> bytes:
+    """Set watches again after a reconnect, some in each turn; what changed meanwhile is told now.
+
+    A client sends thousands of them in each of many requests. All are read before the first is set.
+    """
+    left = connection.unfinished
+    if left is None:
+        lists = len(record._fields) - 1
+        connection.unfinished = left = missed_events(service.tree, payload, _HEADER_SIZE, lists)
+    count, add = 0, service.watches.add
+    try:
+        for watch in islice(left, _WATCHES_AT_ONCE):
+            count += 1
+            if watch is None:
+                continue
+            kind, path, event = watch
+            if event is None:
+                add(kind, path, connection)
+            else:
+                service.send(connection, encode_event(event, path))
+    except MalformedRecord:
+        connection.unfinished = None
+        raise
+    if count == _WATCHES_AT_ONCE:
+        raise UnfinishedError
+    connection.unfinished = None
+    connection.work += count * WATCH_WORK
     return b""
 
 
-def set_watches2(replica: Replica, connection: Connection, payload: bytes) -> bytes:
-    request = codec_of(SetWatches2).decode(payload, _HEADER_SIZE)
-    _restore(replica, connection, request)
-    for kind, paths in (
-        (WatchKind.PERSISTENT, request.persistent_watches),
-        (WatchKind.RECURSIVE, request.persistent_recursive_watches),
-    ):
-        for path in paths or ():
-            replica.watches.add(kind, path, connection)
-    return b""
-
-
-def _restore(replica: Replica, connection: Connection, request: SetWatches | SetWatches2) -> None:
-    """Set watches again after a reconnect; what changed meanwhile is told now."""
-    for kind, path, event in missed_events(replica.tree, request):
-        if event is None:
-            replica.watches.add(kind, path, connection)
-        else:
-            replica.send(connection, encode_event(event, path))
-
-
-Handler = Callable[["Replica", "Connection", bytes], bytes]
+Handler = Callable[[Service, Connection, bytes], bytes]
 
 HANDLERS: Final[dict[int, Handler]] = {
     OpCode.GET_DATA.value: get_data,

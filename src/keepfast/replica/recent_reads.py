@@ -20,7 +20,7 @@ _LEAST_MS: Final = 1000
 
 
 class RecentReads:
-    """See the module."""
+    """Keeps replies to reads for the next one who asks the same."""
 
     __slots__ = ("_since_ms", "replies")
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from keepfast.quorum import Membership, Quorums
+from keepfast.quorum import Leader, Membership, QuorumOptions, Quorums
 from keepfast.wire import ErrorCode, KeeperError, Zxid
-
-if TYPE_CHECKING:
-    from keepfast.replica.member import Member
 
 
 class Reconfiguration:
-    """Decides whether a change may be, and has both memberships agree on it."""
+    """Decides whether a change may be, and has both memberships agree on it; for one term."""
 
-    def __init__(self, member: Member) -> None:
-        self._member = member
+    def __init__(self, options: QuorumOptions, leader: Leader) -> None:
+        self._options = options
+        self._leader = leader
         self._asked: Membership | None = None
 
     def new_text(self, request: Any, zxid: Zxid) -> bytes:
@@ -23,11 +21,9 @@ class Reconfiguration:
 
         The checks come in Apache's order.
         """
-        member, leader = self._member, self._member.leader
-        if not member.options.is_reconfig_enabled:
+        options, leader = self._options, self._leader
+        if not options.is_reconfig_enabled:
             raise KeeperError(ErrorCode.RECONFIG_DISABLED)
-        if leader is None:
-            raise KeeperError(ErrorCode.UNIMPLEMENTED, "not an ensemble")
         current, pending = leader.quorums.current, leader.quorums.next
         if pending is not None:
             raise KeeperError(ErrorCode.RECONFIG_IN_PROGRESS)
@@ -39,7 +35,7 @@ class Reconfiguration:
             request.leaving_servers or None,
             request.new_members or None,
             version=zxid,
-            is_standalone_enabled=member.options.is_standalone_enabled,
+            is_standalone_enabled=options.is_standalone_enabled,
         )
         if not changed.is_quorum(leader.current_servers()):
             raise KeeperError(ErrorCode.NEW_CONFIG_NO_QUORUM)
@@ -48,7 +44,6 @@ class Reconfiguration:
 
     def proposed(self) -> None:
         """The change became a txn: from now on both memberships have to agree."""
-        leader, asked = self._member.leader, self._asked
-        if leader is not None and asked is not None:
-            self._asked = None
-            leader.quorums = Quorums(leader.quorums.current, asked)
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            self._leader.quorums = Quorums(self._leader.quorums.current, asked)

@@ -1,8 +1,10 @@
 """A server without I/O: bytes from clients in, bytes to clients and records to store out.
 
 Theory of operation.  The driver calls `tell_time`, then one of `receive`, `log_durable`, `tick`,
-`lost`; afterwards it takes what is in `appends`, `dirty` and `closing`.  These three are all the
-effects there are: lists of plain values, because a request costs microseconds here.
+`lost`; afterwards it takes what is in `appends`, `dirty` and `closing` of the service (service.py),
+and steps of logins that take long in `proofs`. These are all the effects there are: lists of plain
+values, because a request costs microseconds here. The replica joins the parts, each of which works
+on the service alone.
 
 Where writes go is the server's role.  Alone, or as a leader, it makes a txn of a write at once
 (proposer.py) and applies and answers it when it is committed; alone, it is a quorum of one, and
@@ -17,75 +19,82 @@ state, so that no client sees a change before it is told of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-from keepfast.replica.audit import AuditRecord, audit_records
-from keepfast.replica.authentication import INTRODUCTIONS, Authenticator, no_nonce
-from keepfast.replica.backpressure import LARGE_REPLY, note_large
-from keepfast.replica.connection import NO_OPERATION, Connection, PendingWrite, Phase
-from keepfast.replica.events import tell
+from keepfast.quorum import Confirmations
+from keepfast.replica.authentication import (
+    INTRODUCTIONS,
+    Authenticator,
+    AuthVerdict,
+    Proof,
+    no_nonce,
+)
+from keepfast.replica.backpressure import (
+    ID_WORK,
+    INTRODUCTION_WORK,
+    TURN_REQUESTS,
+    note_large,
+    put_off,
+    stall,
+)
+from keepfast.replica.client_limits import ClientLimits
+from keepfast.replica.commits import Commits
+from keepfast.replica.connection import Connection, Phase
 from keepfast.replica.forwarder import Forwarder
 from keepfast.replica.handshake import Handshake
+from keepfast.replica.learned_txns import learned_txns
 from keepfast.replica.local_writes import answers_alone
-from keepfast.replica.malformed import UnreadableError
-from keepfast.replica.options import ReplicaOptions
-from keepfast.replica.proposals import WRITES, Append, Proposal
-from keepfast.replica.proposer import Proposer, decode_write
+from keepfast.replica.long_reader import LongReader
+from keepfast.replica.malformed import LateMulti, UnreadableError, decode_write
+from keepfast.replica.parked_reads import must_wait
+from keepfast.replica.pending_write import PendingWrite
+from keepfast.replica.proposals import WRITES
+from keepfast.replica.proposer import HeardUpTo, Proposer
 from keepfast.replica.reads import HANDLERS as READS
-from keepfast.replica.reads import answer_single, plain_data_reply
-from keepfast.replica.recent_reads import RecentReads
-from keepfast.replica.replies import reply_body
-from keepfast.replica.sessions import SessionTracker, TouchTable
-from keepfast.replica.statistics import (
-    DIGEST_INTERVAL,
-    Distribution,
-    ReplicaStatistics,
-    TreeDigest,
-)
+from keepfast.replica.reads import plain_data_reply
+from keepfast.replica.reconfiguration import Reconfiguration
+from keepfast.replica.replica_options import ReplicaOptions
+from keepfast.replica.reply_order import answer, read_reply, send_ready
+from keepfast.replica.service import Service
+from keepfast.replica.sessions import TouchTable
 from keepfast.replica.syncs import Syncs
 from keepfast.replica.throttle import Throttle
-from keepfast.tree import (
-    Tree,
-    WatchTable,
-)
+from keepfast.replica.unfinished import UnfinishedError
+from keepfast.tree import Tree
 from keepfast.wire import (
     ErrorCode,
     Id,
-    KeeperError,
     LogEntry,
     MalformedRecord,
     OpCode,
-    ServerId,
     SessionId,
-    Xid,
+    SyncRequest,
     Zxid,
+    codec_of,
     encode_reply,
+    encode_string,
     invariant,
     make_zxid,
 )
 
-if TYPE_CHECKING:
-    from keepfast.replica.reconfiguration import Reconfiguration
-
 _REQUEST_HEADER: Final = Struct(">ii")
+# A txn begins with its session.
 _HEADER_SIZE: Final = 8
-_LENGTH_SIZE: Final = 4
-_NO_PASSWORD: Final = bytes(16)
 
+# Ticks between two calls of `tick` beyond which it came late.
+_LATE_TICKS: Final = 1.5
 _OPEN: Final = Phase.OPEN
 _GET_DATA: Final = OpCode.GET_DATA.value
-_PING: Final = OpCode.PING.value
-_CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
-_CREATE_SESSION: Final = OpCode.CREATE_SESSION.value
-_MULTI: Final = OpCode.MULTI.value
 _SET_DATA: Final = OpCode.SET_DATA.value
 _SYNC: Final = OpCode.SYNC.value
+_MULTI: Final = OpCode.MULTI.value
 
 
 class Replica:
-    """See the module."""
+    """A server without I/O: joins the parts that serve clients."""
 
     def __init__(
         self,
@@ -97,105 +106,143 @@ class Replica:
     ) -> None:
         """With a tree: alone, and serving. Without: it waits for `lead` or `learn`."""
         self.options = options
-        self.watches: WatchTable[Connection] = WatchTable()
-        self.connections: dict[int, Connection] = {}  # by session
-        self.max_field = options.max_field_bytes
-        self.skips_acls = options.prepare.is_acl_skipped
-        # Whether records are taken. Not on a full disk: reads go on, writes are refused.
-        self.is_writable = True
-        # Decides about changes of the membership; None: this is not an ensemble.
-        self.reconfiguration: Reconfiguration | None = None
-        # Effects; the driver takes them.
-        self.appends: list[Append] = []
-        self.dirty: set[Connection] = set()
-        self.closing: set[Connection] = set()
-        # None: changes are not audited.
-        self.audits: list[AuditRecord] | None = [] if options.is_audited else None
-        self.statistics = ReplicaStatistics()
-        self.now_ms = now_ms
-        self.wall_ms = wall_ms
+        self.service = Service(Tree() if tree is None else tree, options, now_ms, wall_ms)
+        self.statistics = self.service.statistics
+        self.limits = ClientLimits(options)
+        self.throttle = Throttle(self.service)
+        self.handshake = Handshake(self.service, self.throttle.connections)
+        self.syncs = Syncs(self.service)
+        self._commits = Commits(self.service, self.handshake)
+        self.long_reader = LongReader(self.service)
         self._authenticator = Authenticator(
             options.authentication, options.super_digest, make_nonce
         )
-        self.throttle = Throttle(self)
-        self.handshake = Handshake(self)
-        self.syncs = Syncs(self)
-        self.recent_reads = RecentReads()
+        # Steps of logins that take long.
+        self.proofs: list[Proof] = []
+        self._ticked_ms = now_ms
         self._number = 0
         # The role: at most one of the two is there, or neither and it is read-only.
         self.proposer: Proposer | None = None
         self.forwarder: Forwarder | None = None
-        self.is_read_only = False
-        self.tree = Tree() if tree is None else tree
-        self.sessions: SessionTracker | TouchTable = SessionTracker(options.tick_ms)
-        # What replies show: the last txn, or the start of the epoch that is served.
-        self.last_zxid = self.tree.last_zxid
+        # Whether the tree holds nothing but what a quorum is known to have agreed to.
+        self.is_agreed_on = False
         if tree is not None:
             self.lead(tree)
 
+    # What others may ask at any time.
+
+    @property
+    def tree(self) -> Tree:
+        """What is served, or was served last."""
+        return self.service.tree
+
+    @property
+    def now_ms(self) -> int:
+        """Monotonic time."""
+        return self.service.now_ms
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it serves a tree as it is, without a leader."""
+        return self.service.is_read_only
+
     # -- roles -----------------------------------------------------------------------------------
 
-    def lead(self, tree: Tree, epoch: int | None = None) -> None:
-        """Serve a tree and make txns; all that is in the tree is committed."""
-        self.stand_down("the server leads now")
-        self.tree = tree
-        self.proposer = Proposer(self, tree, epoch)
-        self.sessions = self.proposer.sessions
-        self.last_zxid = tree.last_zxid if epoch is None else make_zxid(epoch, 0)
+    def lead(
+        self,
+        tree: Tree,
+        epoch: int | None = None,
+        confirmations: Confirmations | None = None,
+        reconfiguration: Reconfiguration | None = None,
+    ) -> None:
+        """Serve a tree and make txns; all that is in the tree is committed.
+
+        `confirmations`: asks the others whether this server still leads; None: there are none.
+        """
+        self._serve("the server leads now", tree)
+        self.is_agreed_on = True
+        self.proposer = Proposer(self.service, tree, epoch, reconfiguration)
+        self.handshake.proposer = self.proposer
+        self.syncs.confirmations = self.handshake.confirmations = confirmations
+        self.service.sessions = self.proposer.sessions
+        if epoch is not None:
+            self.service.last_zxid = make_zxid(epoch, 0)
 
     def learn(self, tree: Tree, epoch: int, send: Callable[[bytes], None]) -> None:
         """Serve a tree and pass writes on to the leader of `epoch`."""
-        self.stand_down("the server follows now")
-        self.tree = tree
-        self.forwarder = Forwarder(self, send)
-        self.sessions = self.forwarder.sessions
-        self.last_zxid = max(tree.last_zxid, make_zxid(epoch, 0))
+        self._serve("the server follows now", tree)
+        self.is_agreed_on = True
+        self.forwarder = self.handshake.forwarder = Forwarder(self.service, send)
+        self.service.sessions = self.forwarder.sessions
+        self.service.last_zxid = max(tree.last_zxid, make_zxid(epoch, 0))
 
     def show(self, tree: Tree) -> None:
         """Serve a tree as it is to clients that are content with that (read-only mode)."""
-        self.stand_down("the server is read-only now")
-        self.tree = tree
-        self.sessions = TouchTable(tree)
-        self.is_read_only = True
-        self.last_zxid = tree.last_zxid
+        self._serve("the server is read-only now", tree)
+        self.service.sessions = TouchTable(tree)
+        self.service.is_read_only = True
+
+    def _serve(self, reason: str, tree: Tree) -> None:
+        self.stand_down(reason)
+        self.service.tree, self.service.last_zxid = tree, tree.last_zxid
 
     def stand_down(self, reason: str) -> None:
         """Serve nobody: clients must look for another server, their sessions live on."""
-        for connection in list(self.handshake.greeted):
-            self.close(connection, reason)
+        service = self.service
+        for connection in list(service.greeted):
+            service.close(connection, reason)
+        self.handshake.end_role()
+        self.long_reader.forget()
         self.proposer = self.forwarder = None
-        self.is_read_only = False
+        # Not emptied: what was not committed is looked at by whoever led.
+        service.proposals = deque()
+        service.postponed.clear()
+        service.is_busy = service.is_read_only = False
         self.syncs.clear()
 
     @property
     def is_serving(self) -> bool:
         """Whether it has a role."""
-        return self.proposer is not None or self.forwarder is not None or self.is_read_only
+        has_role = self.proposer is not None or self.forwarder is not None
+        return has_role or self.service.is_read_only
+
+    def _refusal(self) -> str:
+        """Why no client is welcome now; empty: it is."""
+        proposer = self.proposer
+        if proposer is not None and not proposer.is_alone and not self.options.is_leader_serving:
+            return "the server leads, and leaves clients to the others"
+        return "" if self.is_serving else "the server has no leader and serves nobody"
 
     # -- what the driver calls -------------------------------------------------------------------
 
     def tell_time(self, now_ms: int, wall_ms: int) -> None:
         """Monotonic time for deadlines, wall clock time for txns; call it before anything else."""
-        self.now_ms = now_ms
-        self.wall_ms = wall_ms
+        self.service.now_ms = now_ms
+        self.service.wall_ms = wall_ms
 
     @property
     def outstanding(self) -> int:
         """Writes that are under way."""
-        return 0 if self.proposer is None else len(self.proposer.proposals)
+        return self.service.outstanding
 
-    def take_appends(self) -> list[Append]:
-        """The records to store, in order."""
-        records, self.appends = self.appends, []
-        return records
+    def take_proofs(self) -> list[Proof]:
+        """The steps of logins that are to be taken aside of the loop."""
+        proofs, self.proofs = self.proofs, []
+        return proofs
 
-    def connect(self, address: str, port: int, subject: str | None = None) -> Connection:
-        """A new connection from an address, maybe with the subject of a certificate."""
+    def connect(self, address: str, port: int, subject: str | None = None) -> Connection | None:
+        """A new connection from an address, maybe with the subject of a certificate.
+
+        None: the limits do not allow it.
+        """
+        if not self.limits.has_place(address):
+            return None
         self._number += 1
         limit = self.options.max_frame_bytes
         connection = Connection(self._number, address, port, limit, self.now_ms)
         self._authenticator.meet(connection, subject)
-        self.throttle.arrived(connection)
+        self.service.strangers[connection] = None
+        self.limits.add(connection)
         return connection
 
     def identify(self, address: str, scheme: str, credentials: bytes) -> list[Id]:
@@ -205,27 +252,28 @@ class Replica:
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Handle bytes of a client; replies that are ready are in its `out`."""
-        reply = answer_single(self, connection, data)
-        if reply is not None:
-            connection.out.append(reply)
-            self.dirty.add(connection)
-            return
-        statistics = self.statistics
+        service = self.service
+        statistics = service.statistics
         statistics.bytes_received += len(data)
         try:
             payloads = connection.frames.feed(data)
         except MalformedRecord as error:
-            self.close(connection, str(error))
+            service.close(connection, str(error))
             return
         if self.throttle.limits_large and not self.throttle.takes_frame(connection):
             self._refuse_large(connection)
             return
         if not payloads:
             return
-        if connection.phase is not Phase.OPEN:
+        if connection.phase is not _OPEN:
+            refusal = self._refusal() if connection.phase is Phase.NEW else ""
+            if refusal:
+                service.close(connection, refusal)
+                return
             payloads = self.handshake.greet(connection, payloads)
-        elif connection.touched_ms != self.now_ms and not self.handshake.touch(connection):
-            self.close(connection, "the session has ended")
+            self.handle_ready()
+        elif connection.touched_ms != service.now_ms and not self.handshake.touch(connection):
+            service.close(connection, "the session has ended")
             return
         count = len(payloads)
         statistics.received += count
@@ -234,25 +282,28 @@ class Replica:
 
     def lost(self, connection: Connection) -> None:
         """The connection is gone; its session lives on until it expires."""
-        if connection.phase is Phase.CLOSED:
-            return
-        connection.phase = Phase.CLOSED
-        connection.free_ms = -1
-        connection.queue.clear()
-        connection.held.clear()
-        self.throttle.forget(connection)
-        self.handshake.greeted.pop(connection, None)
-        self.watches.drop(connection)
-        if self.connections.get(connection.session_id) is connection:
-            del self.connections[connection.session_id]
+        self.limits.remove(connection)
+        self.service.lost(connection)
 
     def close(self, connection: Connection, reason: str = "") -> None:
         """End a connection; what is in its `out` is still sent."""
-        if connection.phase is Phase.CLOSED:
+        self.service.close(connection, reason)
+
+    def resume(self, connection: Connection) -> None:
+        """A stalled client has taken what was sent to it: handle what was held."""
+        service = self.service
+        connection.burst = 0
+        connection.is_stalled = False
+        service.stalled.pop(connection, None)
+        if connection.phase is not Phase.OPEN:
             return
-        connection.close_reason = reason
-        self.lost(connection)
-        self.closing.add(connection)
+        # It reads, so it lives, even if its pings stand behind requests that are held.
+        service.sessions.touch(connection.session_id, service.now_ms)
+        send_ready(service, connection)
+        self.handle_ready()
+        if connection.held and not connection.is_held_up:
+            held, connection.held = connection.held, []
+            self.handle_all(connection, held)
 
     def log_durable(self, zxid: Zxid) -> None:
         """Records up to `zxid` are on disk; alone, that commits them."""
@@ -260,159 +311,257 @@ class Replica:
 
     def commit(self, zxid: Zxid) -> None:
         """The txns that this server proposed up to `zxid` are agreed on: apply them, in order."""
-        if self.proposer is None:
+        proposer = self.proposer
+        if proposer is None:
             return
-        proposals, quick = self.proposer.proposals, self.proposer.quick
-        while proposals and proposals[0].zxid <= zxid:
-            if quick is not None:
-                quick.commit(zxid)
-                if not proposals or proposals[0].zxid > zxid:
-                    break
-            proposal = proposals.popleft()
-            if isinstance(proposal, Proposal):
-                self._commit(proposal)
-        self.throttle.release()
+        self._commits.commit_all(proposer.take_due(zxid), proposer, self.syncs)
+        self.syncs.release(zxid)
+        self.handshake.release()
+        self.handle_ready()
+        if self.service.held_since:
+            for connection, held in self.throttle.released():
+                self.handle_all(connection, held)
 
-    def commit_entry(self, entry: LogEntry) -> None:
-        """A txn that the leader proposed is agreed on: apply it."""
-        invariant(self.forwarder is not None, "only a learner applies the txns of others")
+    def go_on(self) -> None:
+        """Others had their turn: make more of a long txn, forget more watches."""
+        if self.service.watches and self.service.watches.forget_some():
+            self.service.has_more_work = True
+        if self.proposer is not None:
+            self.proposer.go_on()
+
+    def commit_learned(
+        self, entries: Iterable[bytes], applied: Callable[[LogEntry | None], None]
+    ) -> None:
+        """Txns that the leader proposed are agreed on: apply them, in order. Raises ReplayConflict.
+
+        `applied` hears of each when the tree has it and before the next one is asked for; None
+        stands for a plain setData, behind which the tree had the digest that the txn carries.
+        """
+        forwarder = self.forwarder
+        invariant(forwarder is not None, "only a learner applies the txns of others")
+        if forwarder is not None:
+            learned = learned_txns(self.service, self.long_reader, forwarder, entries, applied)
+            self._commits.commit_all(learned, None, forwarder)
+            self.handle_ready()
+
+    def revalidated(
+        self, session_id: SessionId, is_valid: bool, proposed: Zxid, received: Zxid
+    ) -> None:
+        """The leader says whether a session lives; see `Forwarder.on_revalidated`."""
         if self.forwarder is not None:
-            self._commit(self.forwarder.proposal_of(entry))
-            self.forwarder.release_syncs(entry.header.zxid)
+            connection = self.forwarder.on_revalidated(session_id, is_valid, proposed, received)
+            if connection is not None:
+                self.handshake.found(connection, is_valid)
+                self.handle_ready()
 
-    def tick(self) -> None:
-        """Expire sessions and clean up; call it about once a tick."""
+    def tick(self, heard_up_to: HeardUpTo | None = None) -> None:
+        """Expire sessions and clean up; call it about once a tick.
+
+        `heard_up_to`: of a leader, whose learners tell it which sessions they have heard of.
+        """
         self.throttle.tick()
+        is_late = self.now_ms - self._ticked_ms > _LATE_TICKS * self.options.tick_ms
+        self._ticked_ms = self.now_ms
+        if is_late:
+            # This server was held up: what its clients have sent meanwhile is read first.
+            return
         self.handshake.tick()
-        if self.proposer is not None and self.is_writable:
-            self.proposer.tick()
+        if self.proposer is not None and self.service.is_writable:
+            self.proposer.tick(heard_up_to)
 
     def expire(self, session_id: int) -> None:
         """End a session now, as if its client had been silent for too long."""
         if self.proposer is not None:
             self.proposer.end_session(SessionId(session_id))
 
-    def touch_all(self) -> None:
-        """Give every session its full time again: it was this server that was silent."""
-        for session_id in list(self.tree.sessions):
-            self.sessions.touch(session_id, self.now_ms)
-
     # -- requests --------------------------------------------------------------------------------
+
+    def handle_ready(self) -> None:
+        """Handle what waited for a session that is there now, or for reads that are answered."""
+        ready = self.service.ready
+        while ready:
+            connection, payloads = ready.pop(0)
+            if connection.phase is _OPEN:
+                self.handle_all(connection, payloads)
 
     def handle_all(self, connection: Connection, payloads: list[bytes]) -> None:
         """Handle requests in order, as long as the connection is open."""
-        if connection.is_stalled or connection.is_throttled:
+        if connection.is_stalled or connection.is_throttled or connection.is_behind_reads:
             connection.held.extend(payloads)
             return
         if connection.owes_identity:
             payloads = self._identify(connection, payloads)
-        queue, out = connection.queue, connection.out
+        service, queue, out = self.service, connection.queue, connection.out
         quick = None if self.proposer is None else self.proposer.quick
-        most = self.options.max_queued_requests
+        most, uncounted = self.options.max_queued_requests, service.uncounted_reply
         # Everything in `out` that was not counted as told is the reply to a read.
         before = len(out) - connection.told
+        later: list[bytes] = []
+        if len(payloads) > TURN_REQUESTS:
+            payloads, later = payloads[:TURN_REQUESTS], payloads[TURN_REQUESTS:]
         waiting = iter(payloads)
         for payload in waiting:
             if len(payload) < _HEADER_SIZE:
-                self.close(connection, "a request without a header")
+                service.close(connection, "a request without a header")
                 break
             xid, op = _REQUEST_HEADER.unpack_from(payload)
             if op in READS and len(queue) < most:
                 if queue:
                     queue.append(payload)
                     continue
-                plain = plain_data_reply(self, xid, payload) if op == _GET_DATA else None
-                reply = self._read(connection, xid, op, payload) if plain is None else plain
+                reply = plain_data_reply(service, xid, payload) if op == _GET_DATA else None
+                if reply is None:
+                    try:
+                        reply = read_reply(service, connection, xid, op, payload)
+                    except UnfinishedError:
+                        connection.held += (payload, *waiting)
+                        put_off(service, connection)
+                        break
                 out.append(reply)
-                if len(reply) > LARGE_REPLY and note_large(self, connection, len(reply)):
+                if (len(reply) > uncounted or connection.work) and note_large(
+                    service, connection, len(reply)
+                ):
                     connection.held.extend(waiting)
+            elif queue and isinstance(queue[-1], bytes) and must_wait(service, connection, op):
+                connection.held += (payload, *waiting)
             elif op == _SET_DATA and quick is not None and quick.propose(connection, xid, payload):
                 pass
             else:
-                self._handle_ordered(connection, xid, op, payload)
-                if connection.phase is not Phase.OPEN:
+                if op in WRITES:
+                    if not self.throttle.holds(connection, payload):
+                        self._write(connection, xid, op, payload)
+                else:
+                    self._handle_ordered(connection, xid, op, payload)
+                if connection.phase is not _OPEN:
                     break
-                if connection.is_throttled:
+                if connection.is_held_up:
                     connection.held.extend(waiting)
         count = len(out) - connection.told - before
         if count > 0:
-            self.statistics.reads += count
-            connection.reads += count
-            connection.last_op = op
-            connection.last_zxid = self.tree.last_zxid
-            connection.last_ms = self.now_ms
-            if xid >= 0:
-                connection.last_xid = xid
-            self.dirty.add(connection)
-
-    def _read(self, connection: Connection, xid: int, op: int, payload: bytes) -> bytes:
-        """The reply to a read, also to one that `plain_data_reply` does not answer."""
-        zxid = self.last_zxid
-        try:
-            body = READS[op](self, connection, payload)
-        except KeeperError as error:
-            return encode_reply(xid, zxid, error.code)
-        except MalformedRecord:
-            return encode_reply(xid, zxid, ErrorCode.MARSHALLING_ERROR)
-        return encode_reply(Xid.PING if op == _PING else xid, zxid, 0, body)
+            service.count_reads(connection, count, op, xid)
+        if later and connection.phase is _OPEN:
+            if out:
+                stall(service, connection)
+            # Without replies, nothing but writes was handled; these have limits of their own.
+            self.handle_all(connection, later)
 
     def _handle_ordered(self, connection: Connection, xid: int, op: int, payload: bytes) -> None:
-        """A write, a read behind a write, or something else."""
-        if op in WRITES or (self.is_read_only and op == _SYNC):
-            if not self.throttle.holds(connection, payload):
-                self._write(connection, xid, op, payload)
+        """A read behind a write, or something else that is no write."""
+        service = self.service
+        if op == _SYNC and service.is_read_only:
+            self._write(connection, xid, op, payload)
         elif op in INTRODUCTIONS:
             self._introduce(connection, payload)
         elif op in READS or op == _SYNC:
             if op == _SYNC:
-                self.syncs.ask(connection, xid, payload)
+                self._sync(connection, xid, payload)
             else:
                 connection.queue.append(payload)
             if len(connection.queue) > self.options.max_queued_requests:
-                self.close(connection, "too many requests wait behind a write")
+                service.close(connection, "too many requests wait behind a write")
         else:
-            self.send(connection, encode_reply(xid, -1, ErrorCode.UNIMPLEMENTED))
-            self.close(connection, f"request type {op} is not known or not for clients")
+            service.send(connection, encode_reply(xid, -1, ErrorCode.UNIMPLEMENTED))
+            service.close(connection, f"request type {op} is not known or not for clients")
+
+    def _sync(self, connection: Connection, xid: int, payload: bytes) -> None:
+        waiting = PendingWrite(self.service.now_ms, xid, _SYNC)
+        connection.queue.append(waiting)
+        try:
+            body = encode_string(codec_of(SyncRequest).decode(payload, _HEADER_SIZE).path)
+        except MalformedRecord:
+            code = ErrorCode.MARSHALLING_ERROR
+            self._answer_behind_writes(connection, waiting, xid, code)
+            return
+        if self.forwarder is not None:
+            self.forwarder.sync(connection, waiting, xid, body)
+        elif self.proposer is not None:
+            self.proposer.when_free(lambda: self.syncs.ask(connection, waiting, xid, body))
+
+    def _answer_behind_writes(
+        self, connection: Connection, waiting: PendingWrite, xid: int, code: int
+    ) -> None:
+        syncs = self.syncs
+        if self.proposer is None:
+            syncs.answer_behind_writes(connection, waiting, xid, b"", code)
+        else:
+            self.proposer.when_free(
+                lambda: syncs.answer_behind_writes(connection, waiting, xid, b"", code)
+            )
 
     def _write(self, connection: Connection, xid: int, op: int, payload: bytes) -> None:
-        waiting = PendingWrite(self.now_ms, xid, op)
+        service, proposer = self.service, self.proposer
+        waiting = PendingWrite(service.now_ms, xid, op)
         connection.queue.append(waiting)
-        is_alone = connection.caller.is_local or self.is_read_only
-        if is_alone and answers_alone(self, connection, waiting, payload):
+        is_alone = connection.caller.is_local or service.is_read_only
+        if is_alone and answers_alone(service, self.handshake, connection, waiting, payload):
             return
         if self.throttle.limits_large and not self.throttle.takes_write(waiting, len(payload)):
             self._refuse_large(connection)
-        elif not self.is_writable:
+        elif not service.is_writable:
             # Not even the refusal can be logged, so no zxid is used up.
             # Nor is one shown: a write in front of it may show a later one than is known now.
             reply = encode_reply(xid, -1, ErrorCode.SYSTEM_ERROR)
-            self.answer(connection, waiting, reply)
-        elif self.proposer is not None:
-            request = decode_write(op, payload, _HEADER_SIZE, self.max_field)
+            answer(service, connection, waiting, reply)
+        elif proposer is not None:
+            request = self._decode(op, payload) if op != _MULTI else self._late_multi(payload)
             if isinstance(request, UnreadableError):
-                self.syncs.answer_behind_writes(connection, waiting, xid, b"", request.code)
+                self._answer_behind_writes(connection, waiting, xid, request.code)
                 return
             caller = connection.caller
-            if not self.proposer.is_owner(caller.session_id, ServerId(self.options.server_id)):
+            if not proposer.is_owner(caller.session_id, service.server_id):
                 caller = caller._replace(is_moved=True)
-            self.proposer.propose(caller, xid, op, request, connection, waiting)
+            proposer.propose(caller, xid, op, request, connection, waiting)
         elif self.forwarder is not None:
-            if self.audits is not None:
-                waiting.request = decode_write(op, payload, _HEADER_SIZE, self.max_field)
-            self.forwarder.forward(connection, xid, op, payload[_HEADER_SIZE:])
+            if service.audits is not None:
+                waiting.request = self._decode(op, payload)
+            self.forwarder.forward(connection, waiting, payload[_HEADER_SIZE:])
+
+    def _decode(self, op: int, payload: bytes) -> Any:
+        """See `decode_write`."""
+        most = self.options.prepare.max_acl_entries
+        return decode_write(op, payload, _HEADER_SIZE, self.service.max_field, most)
+
+    def _late_multi(self, payload: bytes) -> Any:
+        """A multi; one that may be long is not decoded yet."""
+        prepare = self.options.prepare
+        late = LateMulti(payload, _HEADER_SIZE, self.service.max_field, prepare.max_acl_entries)
+        return late if late.may_be_long(prepare.slice_size) else self._decode(_MULTI, payload)
 
     def _refuse_large(self, connection: Connection) -> None:
         self.statistics.large_refusals += 1
         self.close(connection, "too many bytes of large requests at once")
 
     def _introduce(self, connection: Connection, payload: bytes) -> None:
-        """Handle who a client says it is."""
-        reply, close_reason = self._authenticator.answer(connection, payload)
-        if reply:
-            self.send(connection, reply)
-        if close_reason:
+        """Handle who a client says it is; after many such requests others have their turn."""
+        connection.work += INTRODUCTION_WORK + ID_WORK * len(connection.ids)
+        verdict = self._authenticator.answer(connection, payload)
+        if verdict.proof is None:
+            self._tell(connection, verdict)
+            note_large(self.service, connection, len(payload))
+            return
+        self.proofs.append(verdict.proof)
+        connection.is_throttled = True
+        connection.free_ms = -1
+
+    def proved(self, proof: Proof) -> None:
+        """A step of a login was taken: answer it, and handle what came behind it."""
+        connection = proof.connection
+        if connection.is_open:
+            connection.is_throttled = False
+            self._tell(connection, self._authenticator.judge(proof))
+            self._handle_held(connection)
+
+    def _handle_held(self, connection: Connection) -> None:
+        if connection.is_open and not connection.is_held_up:
+            held, connection.held = connection.held, []
+            self.handle_all(connection, held)
+
+    def _tell(self, connection: Connection, verdict: AuthVerdict) -> None:
+        if verdict.reply:
+            self.service.send(connection, verdict.reply)
+        if verdict.close_reason:
             self.statistics.auth_failures += 1
-            self.close(connection, close_reason)
+            self.close(connection, verdict.close_reason)
 
     def _identify(self, connection: Connection, payloads: list[bytes]) -> list[bytes]:
         """Handle requests until the client has said who it is; gives those behind that."""
@@ -422,117 +571,7 @@ class Replica:
             self._introduce(connection, payload)
             if connection.phase is not Phase.OPEN:
                 break
-        return []
-
-    # -- txns ------------------------------------------------------------------------------------
-
-    def _commit(self, proposal: Proposal) -> None:
-        """Apply a txn, tell who watches, answer who asked."""
-        entry = proposal.entry
-        header = entry.header
-        zxid = header.zxid
-        outcome = self.tree.apply(header, entry.body)
-        self.last_zxid = zxid
-        if self.proposer is not None:
-            self.proposer.applied(proposal)
-        if not zxid % DIGEST_INTERVAL:
-            self.statistics.digests.append(TreeDigest(zxid, self.tree.digest))
-        if self.audits is not None:
-            self.audits.extend(audit_records(proposal, outcome))
-        if outcome.changes and self.watches:
-            for change in outcome.changes:
-                tell(self, change, zxid)
-        connection, waiting = proposal.connection, proposal.waiting
-        if proposal.op == _CREATE_SESSION:
-            self.handshake.created(connection)
-        elif proposal.op == _CLOSE_SESSION:
-            self._session_closed(connection, waiting, proposal)
-        elif connection is not None and waiting is not None:
-            if outcome.error and header.type != _MULTI:
-                op = NO_OPERATION
-                reply = encode_reply(proposal.xid, zxid, outcome.error)
-            else:
-                op = proposal.op
-                body = reply_body(self.tree, proposal.op, entry.body, outcome)
-                reply = encode_reply(proposal.xid, zxid, 0, body)
-            self.note(self.statistics.updates, connection, op, proposal.xid, waiting.since_ms)
-            self.answer(connection, waiting, reply)
-        self.syncs.release(zxid)
-
-    def answer(self, connection: Connection, waiting: PendingWrite, reply: bytes) -> None:
-        """A write is done: send what is ready now, in the order of the requests."""
-        waiting.reply = reply
-        if waiting.large_bytes:
-            self.throttle.finished(waiting)
-        self.send_ready(connection)
-
-    def send_ready(self, connection: Connection) -> None:
-        """Send the replies that nothing is before any more."""
-        since_ms = self.now_ms
-        queue, out = connection.queue, connection.out
-        sent = reads = xid = op = 0
-        is_open = connection.phase is _OPEN and not connection.is_stalled
-        while is_open and queue:
-            item = queue.popleft()
-            if isinstance(item, bytes):
-                xid, op = _REQUEST_HEADER.unpack_from(item)
-                plain = plain_data_reply(self, xid, item) if op == _GET_DATA else None
-                reply = self._read(connection, xid, op, item) if plain is None else plain
-                out.append(reply)
-                reads += 1
-                if len(reply) > LARGE_REPLY:
-                    is_open = not note_large(self, connection, len(reply))
-            elif item.reply is None:
-                queue.appendleft(item)
+            if connection.is_held_up:
+                connection.held.extend(payloads[position + 1 :])
                 break
-            else:
-                if reads:
-                    self.note(self.statistics.slow_reads, connection, op, xid, since_ms, reads)
-                    reads = 0
-                since_ms = item.since_ms
-                out.append(item.reply)
-            sent += 1
-        if sent:
-            connection.told += sent
-            self.statistics.told += sent
-            self.dirty.add(connection)
-        if reads:
-            self.note(self.statistics.slow_reads, connection, op, xid, since_ms, reads)
-
-    def send(self, connection: Connection, data: bytes) -> None:
-        """Queue a frame for a client."""
-        connection.out.append(data)
-        connection.told += 1
-        self.statistics.told += 1
-        self.dirty.add(connection)
-
-    def note(
-        self,
-        times: Distribution,
-        connection: Connection,
-        op: int,
-        xid: int,
-        since_ms: int,
-        count: int = 1,
-    ) -> None:
-        """Count a request that had to wait and is answered now, or the last of several."""
-        spent_ms = self.now_ms - since_ms
-        times.add(spent_ms, count)
-        connection.note(op, xid, self.last_zxid, self.now_ms, spent_ms, count)
-
-    # -- sessions --------------------------------------------------------------------------------
-
-    def note_created(self, connection: Connection) -> None:
-        """Count a session that was created by a txn."""
-        updates = self.statistics.updates
-        self.note(updates, connection, _CREATE_SESSION, 0, connection.opened_ms)
-
-    def _session_closed(
-        self, connection: Connection | None, waiting: PendingWrite | None, proposal: Proposal
-    ) -> None:
-        header = proposal.entry.header
-        if connection is not None and waiting is not None:
-            self.answer(connection, waiting, encode_reply(proposal.xid, header.zxid, 0))
-        current = self.connections.get(header.session_id)
-        if current is not None:
-            self.close(current, "the session was closed" if waiting else "the session expired")
+        return []

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from hashlib import md5
 from hmac import compare_digest
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from keepfast.wire import ErrorCode, KeeperError
 
@@ -33,6 +33,16 @@ _DIRECTIVE: Final = re.compile(
 )
 _NOTHING: Final = re.compile(rb"[ \t\r\n,]*$")
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
+
+
+class Exchange(Protocol):
+    """The server's side of one exchange, by whatever mechanism."""
+
+    # The name that was proven; None until then.
+    user: str | None
+
+    def step(self, token: bytes) -> bytes | None:
+        """The answer to a token. Raises KeeperError(AUTH_FAILED) if the client proves nothing."""
 
 
 class DigestService(NamedTuple):
@@ -135,10 +145,12 @@ class DigestMd5Client:
         self.is_complete = False
 
     def step(self, token: bytes) -> bytes:
-        """The answer to the server's token; nothing to its last one.
+        """The answer to the server's token; nothing to its last one, and as the first of all.
 
         Raises KeeperError(AUTH_FAILED) if the server proves nothing.
         """
+        if not token and self._wanted is None:
+            return b""
         given = _directives(token)
         if self._wanted is not None:
             if not compare_digest(given.get("rspauth", b""), self._wanted):

@@ -1,13 +1,20 @@
 """Sessions and when they end.
 
 Deadlines are rounded up to a tick, so that sessions expire in buckets and touching one on every
-packet costs a comparison. A session therefore lives for its timeout and up to one tick longer.
+packet costs a comparison. A session therefore lives for its timeout and up to one tick longer; in
+an ensemble, until the server of its client has answered a ping that was sent after the deadline.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from keepfast.tree import Tree
 from keepfast.wire import SessionId
+
+
+def _always(_session_id: int, _deadline: int) -> bool:
+    return True
 
 
 class SessionTracker:
@@ -54,17 +61,23 @@ class SessionTracker:
         if deadline is not None:
             self._leave(session_id, deadline)
 
-    def expired(self, now_ms: int) -> list[SessionId]:
-        """The sessions whose deadline has passed; they are forgotten."""
+    def expired(
+        self, now_ms: int, is_silent: Callable[[int, int], bool] = _always
+    ) -> list[SessionId]:
+        """The sessions whose deadline has passed; they are forgotten.
+
+        `is_silent`: whether it is known that nobody has heard of a session up to its deadline.
+        """
         due = sorted(deadline for deadline in self._buckets if deadline <= now_ms)
-        ended = [SessionId(s) for deadline in due for s in sorted(self._buckets[deadline])]
+        ended = [
+            SessionId(session_id)
+            for deadline in due
+            for session_id in sorted(self._buckets[deadline])
+            if is_silent(session_id, deadline)
+        ]
         for session_id in ended:
             self.forget(session_id)
         return ended
-
-    def next_deadline_ms(self) -> int | None:
-        """When the next bucket is due."""
-        return min(self._buckets, default=None)
 
     def buckets(self) -> dict[int, list[int]]:
         """Deadline -> sessions, in order; for reports."""

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import NamedTuple
 
-from keepfast.replica.connection import NO_OPERATION, PendingWrite
-from keepfast.wire import (
-    ErrorCode,
-    MalformedRecord,
-    OpCode,
-    SyncRequest,
-    Zxid,
-    codec_of,
-    encode_reply,
-    encode_string,
-)
-
-if TYPE_CHECKING:
-    from keepfast.replica.connection import Connection
-    from keepfast.replica.replica import Replica
-
-_HEADER_SIZE: Final = Struct(">ii").size
-_SYNC: Final = OpCode.SYNC.value
+from keepfast.quorum import Confirmations
+from keepfast.replica.connection import Connection
+from keepfast.replica.pending_write import PendingWrite
+from keepfast.replica.reply_order import answer_sync
+from keepfast.replica.service import Service
+from keepfast.wire import Zxid
 
 
-class _Waiting(NamedTuple):
-    zxid: Zxid
+class _Answer(NamedTuple):
     connection: Connection
     waiting: PendingWrite
     xid: int
@@ -35,58 +21,68 @@ class _Waiting(NamedTuple):
     code: int
 
 
-class Syncs:
-    """What is answered when everything that was under way when it came has been applied."""
+class _Waiting(NamedTuple):
+    # Answered when this txn is applied and this round is confirmed (quorum/confirmations.py).
+    zxid: Zxid
+    round_number: int
+    answer: _Answer
 
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+
+class Syncs:
+    """What is answered when everything that was under way when it came has been applied.
+
+    A sync is also confirmed by a quorum: a leader that was deposed without knowing it answers none.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
         self._waiting: deque[_Waiting] = deque()
+        # Asks the others whether this server still leads; None: it is alone, or does not lead.
+        self.confirmations: Confirmations | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether there is anything to release."""
         return bool(self._waiting)
 
-    def ask(self, connection: Connection, xid: int, payload: bytes) -> None:
-        """Handle a sync."""
-        waiting = PendingWrite(self._replica.now_ms, xid, _SYNC)
-        connection.queue.append(waiting)
-        forwarder = self._replica.forwarder
-        try:
-            body = encode_string(codec_of(SyncRequest).decode(payload, _HEADER_SIZE).path)
-        except MalformedRecord:
-            self.answer_behind_writes(connection, waiting, xid, b"", ErrorCode.MARSHALLING_ERROR)
-            return
-        if forwarder is not None:
-            forwarder.sync(connection, waiting, xid, body)
-        else:
-            self.answer_behind_writes(connection, waiting, xid, body)
+    def ask(self, connection: Connection, waiting: PendingWrite, xid: int, body: bytes) -> None:
+        """Handle a sync of a client of this server, which leads or is alone."""
+        round_ = 0 if self.confirmations is None else self.confirmations.ask()
+        self._wait(_Answer(connection, waiting, xid, body, 0), round_)
 
     def answer_behind_writes(
         self, connection: Connection, waiting: PendingWrite, xid: int, body: bytes, code: int = 0
     ) -> None:
         """Answer when all txns that are proposed now are applied."""
-        proposer = self._replica.proposer
-        if proposer is not None and proposer.proposals:
-            found = _Waiting(proposer.last_proposed, connection, waiting, xid, body, code)
-            self._waiting.append(found)
+        self._wait(_Answer(connection, waiting, xid, body, code), 0)
+
+    def _confirmed(self) -> int:
+        return 0 if self.confirmations is None else self.confirmations.last
+
+    def _wait(self, answer: _Answer, round_: int) -> None:
+        zxid = self._service.last_proposed if self._service.proposals else Zxid(0)
+        if zxid or self._waiting or round_ > self._confirmed():
+            self._waiting.append(_Waiting(zxid, round_, answer))
         else:
-            self.answer(connection, waiting, xid, body, code)
+            answer_sync(self._service, *answer)
 
     def release(self, applied: Zxid) -> None:
-        """Answer what waited for txns up to this one."""
-        while self._waiting and self._waiting[0].zxid <= applied:
-            self.answer(*self._waiting.popleft()[1:])
+        """Answer what waited for txns up to this one, and for a quorum."""
+        confirmed = self._confirmed() if self._waiting else 0
+        while self._waiting:
+            zxid, round_, answer = self._waiting[0]
+            if zxid > applied or round_ > confirmed:
+                return
+            self._waiting.popleft()
+            answer_sync(self._service, *answer)
 
-    def answer(
-        self, connection: Connection, waiting: PendingWrite, xid: int, body: bytes, code: int = 0
-    ) -> None:
-        """Answer now."""
-        replica = self._replica
-        op = NO_OPERATION if code else _SYNC
-        replica.note(replica.statistics.slow_reads, connection, op, xid, waiting.since_ms)
-        replica.answer(connection, waiting, encode_reply(xid, replica.last_zxid, code, body))
+    def next_stop(self, zxid: Zxid) -> Zxid:
+        """How far to go on the way to `zxid`: not past a sync that nobody has confirmed."""
+        if self._waiting and self._waiting[0].round_number > self._confirmed():
+            return min(self._waiting[0].zxid, zxid)
+        return zxid
 
     def clear(self) -> None:
         """Forget all of it: the connections are gone."""
         self._waiting.clear()
+        self.confirmations = None

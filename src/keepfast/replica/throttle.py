@@ -15,17 +15,16 @@ the requests that count as under way are writes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import msgspec
-
-from keepfast.replica.connection import PendingWrite, Phase
+from keepfast.replica.connection import Connection, Phase
+from keepfast.replica.pending_write import PendingWrite
+from keepfast.replica.replica_options import ThrottleOptions
+from keepfast.replica.reply_order import send_ready
+from keepfast.replica.service import Service
 from keepfast.wire import ErrorCode, OpCode, encode_reply
-
-if TYPE_CHECKING:
-    from keepfast.replica.connection import Connection
-    from keepfast.replica.replica import Replica
 
 _REQUEST_HEADER: Final = Struct(">ii")
 # What is never answered by THROTTLED_OP.
@@ -34,36 +33,6 @@ _SPARED: Final = frozenset((OpCode.PING.value, OpCode.CLOSE_SESSION.value))
 _FACTOR: Final = 6364136223846793005
 _INCREMENT: Final = 1442695040888963407
 _MASK: Final = (1 << 64) - 1
-
-
-class ThrottleOptions(msgspec.Struct, frozen=True):
-    """Apache's settings of the same purpose; the defaults throttle nothing."""
-
-    # Connections that may come at once; 0: no limit. Low: clients that come back together wait.
-    connection_tokens: int = 0
-    # So many tokens are added in so many ms.
-    fill_count: int = 1
-    fill_ms: int = 1
-    # How often the chance of a refusal changes; -1: nobody is refused by chance.
-    freeze_ms: int = -1
-    drop_increase: float = 0.02
-    drop_decrease: float = 0.002
-    # The chance falls when at most this share of the tokens is gone.
-    decrease_ratio: float = 0.0
-    # What a new session and a session that comes back cost, in tokens.
-    new_session_weight: int = 1
-    renewal_weight: int = 1
-    # A connection that has no session by then is closed. Low: slow clients never get one. High:
-    # connections that do nothing hold places.
-    sessionless_ms: int = 10_000
-    # Writes under way, of all clients, at which further ones are held; 0: no limit.
-    max_requests: int = 0
-    # A held request that waited longer is not done, but answered by THROTTLED_OP; 0: never.
-    max_wait_ms: int = 0
-    # Requests above this size are large; 0 or less: none is.
-    large_request_bytes: int = -1
-    # Bytes of large requests at one time.
-    large_requests_max_bytes: int = 100 << 20
 
 
 class ConnectionThrottle:
@@ -116,45 +85,35 @@ class ConnectionThrottle:
 class Throttle:
     """The limits of one server."""
 
-    def __init__(self, replica: Replica) -> None:
-        options = replica.options.throttle
-        self._replica = replica
+    def __init__(self, service: Service) -> None:
+        options = service.options.throttle
+        self._service = service
         self._options = options
-        self._outstanding_limit = replica.options.outstanding_limit
-        self.connections = ConnectionThrottle(options, replica.now_ms, replica.wall_ms)
-        self._waiting: dict[Connection, int] = {}
-        # Connections without a session, the oldest first.
-        self._strangers: dict[Connection, None] = {}
+        self._outstanding_limit = service.options.outstanding_limit
+        self.connections = ConnectionThrottle(options, service.now_ms, service.wall_ms)
+        # With fewer writes under way, none has to wait.
+        most = self._outstanding_limit + 1
+        self._room = min(most, options.max_requests) if options.max_requests else most
         # Whether the size of requests is looked at.
         self.limits_large = options.large_request_bytes > 0
-        self.large_bytes = 0
-        # Whether each write is looked at, and not only their number.
-        self.is_strict = self.limits_large or options.max_requests > 0
-
-    # -- connections -----------------------------------------------------------------------------
-
-    def arrived(self, connection: Connection) -> None:
-        """A connection is there, and nobody knows whose it is."""
-        self._strangers[connection] = None
-
-    def welcomed(self, connection: Connection) -> None:
-        """It has a session."""
-        self._strangers.pop(connection, None)
 
     def tick(self) -> None:
         """Close the connections that had time enough for a session and have none."""
-        replica, longest_ms = self._replica, self._options.sessionless_ms
-        for connection in list(self._strangers):
-            if replica.now_ms - connection.opened_ms <= longest_ms:
+        service, longest_ms = self._service, self._options.sessionless_ms
+        for connection in list(service.strangers):
+            if service.now_ms - connection.opened_ms <= longest_ms:
                 return
-            replica.statistics.sessionless_expired += 1
-            replica.close(connection, f"no session within {longest_ms} ms")
+            service.statistics.sessionless_expired += 1
+            service.close(connection, f"no session within {longest_ms} ms")
 
     # -- writes ----------------------------------------------------------------------------------
 
     def holds(self, connection: Connection, payload: bytes) -> bool:
         """Whether a write has to wait; then the connection's further requests do, too."""
-        outstanding = self._replica.outstanding
+        service = self._service
+        outstanding = service.outstanding
+        if outstanding < self._room:
+            return False
         most = self._options.max_requests
         if (not most or outstanding < most) and (
             outstanding <= self._outstanding_limit or not connection.queue
@@ -163,39 +122,42 @@ class Throttle:
         connection.is_throttled = True
         connection.free_ms = -1
         connection.held.append(payload)
-        self._waiting[connection] = self._replica.now_ms
-        self._replica.statistics.throttled += 1
+        service.held_since[connection] = service.now_ms
+        service.statistics.throttled += 1
         return True
 
-    def release(self) -> None:
-        """Let requests go on that there is room for now."""
-        replica, options = self._replica, self._options
-        for connection, since_ms in list(self._waiting.items()):
-            if replica.outstanding > self._outstanding_limit:
+    def released(self) -> Iterator[tuple[Connection, list[bytes]]]:
+        """The requests that there is room for now, each when those before it are handled."""
+        service, options = self._service, self._options
+        for connection, since_ms in list(service.held_since.items()):
+            outstanding = service.outstanding
+            if outstanding > self._outstanding_limit:
                 return
-            if options.max_requests and replica.outstanding >= options.max_requests:
+            if options.max_requests and outstanding >= options.max_requests:
                 return
-            del self._waiting[connection]
+            if service.held_since.pop(connection, None) is None:
+                continue
             connection.is_throttled = False
-            if connection.is_stalled or connection.phase is not Phase.OPEN:
+            if connection.is_held_up or connection.phase is not Phase.OPEN:
                 continue
             held, connection.held = connection.held, []
-            if options.max_wait_ms and replica.now_ms - since_ms > options.max_wait_ms:
+            if options.max_wait_ms and service.now_ms - since_ms > options.max_wait_ms:
                 held = self._refused(connection, held)
-            replica.handle_all(connection, held)
+            yield connection, held
 
     def _refused(self, connection: Connection, held: list[bytes]) -> list[bytes]:
         """Answer what waited too long; gives the requests that are done all the same."""
-        replica = self._replica
+        service = self._service
         for place, payload in enumerate(held):
             xid, op = _REQUEST_HEADER.unpack_from(payload)
             if op in _SPARED:
                 return held[place:]
-            replica.statistics.throttled_out += 1
-            waiting = PendingWrite(replica.now_ms, xid, op)
+            service.statistics.throttled_out += 1
+            waiting = PendingWrite(service.now_ms, xid, op)
             connection.queue.append(waiting)
-            waiting.reply = encode_reply(xid, replica.last_zxid, ErrorCode.THROTTLED_OP)
-            replica.send_ready(connection)
+            # No zxid: it may be sent behind a write that shows a later one than is known now.
+            waiting.reply = encode_reply(xid, -1, ErrorCode.THROTTLED_OP)
+            send_ready(service, connection)
         return []
 
     # -- large requests --------------------------------------------------------------------------
@@ -206,27 +168,15 @@ class Throttle:
         large = size if size > self._options.large_request_bytes else 0
         grown = large - connection.large_bytes
         connection.large_bytes = large
-        self.large_bytes += grown
-        return grown <= 0 or self.large_bytes <= self._options.large_requests_max_bytes
+        self._service.large_bytes += grown
+        return grown <= 0 or self._service.large_bytes <= self._options.large_requests_max_bytes
 
     def takes_write(self, waiting: PendingWrite, size: int) -> bool:
         """Count a write that is under way from now on; False: there is no room for it."""
         if size <= self._options.large_request_bytes:
             return True
-        if self.large_bytes + size > self._options.large_requests_max_bytes:
+        if self._service.large_bytes + size > self._options.large_requests_max_bytes:
             return False
         waiting.large_bytes = size
-        self.large_bytes += size
+        self._service.large_bytes += size
         return True
-
-    def finished(self, waiting: PendingWrite) -> None:
-        """A large write is answered."""
-        self.large_bytes -= waiting.large_bytes
-        waiting.large_bytes = 0
-
-    def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self._waiting.pop(connection, None)
-        self._strangers.pop(connection, None)
-        self.large_bytes -= connection.large_bytes
-        connection.large_bytes = 0

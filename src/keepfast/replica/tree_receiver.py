@@ -129,6 +129,6 @@ class TreeReceiver:
         if taken is None:
             return False
         if taken != TREE_SIGNATURE:
-            raise MalformedRecord("no signature behind the tree", self.received)
+            raise MalformedRecord("no signature after the tree", self.received)
         self._is_signed = True
         return True

@@ -14,32 +14,42 @@ import asyncio
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from keepfast.server.admin_commands import COMMANDS, CommandAnswer, RateLimit, command_names
+from keepfast.apache import NOT_SERVING
+from keepfast.server.admin_commands import (
+    COMMANDS,
+    CommandAnswer,
+    CommandContext,
+    RateLimit,
+    command_names,
+)
 from keepfast.server.admin_options import AdminOptions
 from keepfast.server.http import HttpRequest, HttpResponse, HttpServer
 from keepfast.server.metrics import collect, exposition
 from keepfast.server.readiness import conditions
-from keepfast.server.words import NOT_SERVING
-from keepfast.wire import StorageError
+from keepfast.server.running_server import RunningServer
+from keepfast.server.web_guard import WebGuard
+from keepfast.wire import StorageError, safe_json
 
-if TYPE_CHECKING:
-    from keepfast.server.server import Server
-
+_PROBES: Final = frozenset(("/livez", "/readyz"))
+_METRICS: Final = "/metrics"
+_OPEN_PATHS: Final = _PROBES | {_METRICS}
+_KNOWN: Final = "/livez\n/readyz?verbose\n/metrics"
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class AdminServer:
     """The listener of one server's admin port."""
 
-    def __init__(self, server: Server, options: AdminOptions) -> None:
+    def __init__(self, server: RunningServer, options: AdminOptions) -> None:
         self._server = server
         self.options = options
-        self.snapshot_limit = RateLimit(options.snapshot_interval_ms)
+        self._context = CommandContext(options, RateLimit(options.snapshot_interval_ms))
         idle_seconds = options.idle_timeout_ms / 1000
-        self._http = HttpServer(self._answer, idle_seconds, options.tls)
-        self._metrics_http = HttpServer(self._answer_metrics, idle_seconds)
+        self._guard = WebGuard(options.allowed_hosts, _OPEN_PATHS)
+        self._http = HttpServer(self._answer, idle_seconds, options.tls, _PROBES)
+        self._metrics_http = HttpServer(self._answer_monitoring, idle_seconds, None, _PROBES)
 
     @property
     def url(self) -> str:
@@ -68,6 +78,9 @@ class AdminServer:
         await self._metrics_http.stop()
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
+        refusal = self._guard.refusal(request)
+        if refusal is not None:
+            return _text(refusal, HTTPStatus.FORBIDDEN)
         try:
             return await self._route(request)
         except (OSError, StorageError) as error:
@@ -82,18 +95,22 @@ class AdminServer:
             return await self._run(request, path[len(commands) + 1 :])
         if request.method not in ("GET", "HEAD"):
             return _text("only GET", HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, HEAD"})
-        if path == "/livez":
-            return self._live()
-        if path == "/readyz":
-            return self._ready(request)
-        if path == "/metrics":
-            return await self._metrics()
-        known = f"{commands}\n/livez\n/readyz?verbose\n/metrics"
+        if path in _OPEN_PATHS:
+            return await self._monitoring(request)
+        known = f"{commands}\n{_KNOWN}"
         return _text(known, HTTPStatus.OK if path == "/" else HTTPStatus.NOT_FOUND)
 
-    async def _answer_metrics(self, request: HttpRequest) -> HttpResponse:
-        if request.path != "/metrics":
-            return _text("/metrics", HTTPStatus.NOT_FOUND)
+    async def _answer_monitoring(self, request: HttpRequest) -> HttpResponse:
+        """The second listener: what shows no data and runs no command, for any network."""
+        if request.path not in _OPEN_PATHS:
+            return _text(_KNOWN, HTTPStatus.NOT_FOUND)
+        return await self._monitoring(request)
+
+    async def _monitoring(self, request: HttpRequest) -> HttpResponse:
+        if request.path == "/livez":
+            return self._live()
+        if request.path == "/readyz":
+            return self._ready(request)
         return await self._metrics()
 
     # -- probes and metrics ----------------------------------------------------------------------
@@ -101,7 +118,7 @@ class AdminServer:
     def _live(self) -> HttpResponse:
         failure = self._server.failure
         if failure is not None:
-            return _text(f"the disk failed: {failure}", HTTPStatus.SERVICE_UNAVAILABLE)
+            return _text(str(failure), HTTPStatus.SERVICE_UNAVAILABLE)
         return _text("ok")
 
     def _ready(self, request: HttpRequest) -> HttpResponse:
@@ -147,7 +164,7 @@ class AdminServer:
                 status=HTTPStatus.METHOD_NOT_ALLOWED,
             )
             return _json(answer, name)
-        answer = await command.run(self._server, self, request)
+        answer = await command.run(self._server, self._context, request)
         return _json(answer, name if answer.is_refused else command.name)
 
     def _links(self) -> HttpResponse:
@@ -172,7 +189,8 @@ def _json(answer: CommandAnswer, name: str) -> HttpResponse:
         )
     document = {**answer.fields, "command": name, "error": answer.error}
     # The separators are those of Apache's printer.
-    body = json.dumps(document, indent=2, separators=(",", " : "), ensure_ascii=False)
+    # People read it on terminals: names of znodes and users must not be commands for these.
+    body = safe_json(json.dumps(document, indent=2, separators=(",", " : "), ensure_ascii=False))
     # Paths may hold what is not a character; it must not cost the answer.
     data = body.encode("utf-8", "replace")
     return HttpResponse(data, "application/json", answer.status, answer.headers)

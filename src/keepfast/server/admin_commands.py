@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple
 
+from keepfast.apache import java_hex, java_long
+from keepfast.server.admin_options import AdminOptions
 from keepfast.server.ensemble_report import (
     ensemble_facts,
     member_of,
@@ -15,7 +17,6 @@ from keepfast.server.ensemble_report import (
     peer_state,
 )
 from keepfast.server.http import HttpRequest
-from keepfast.server.java_text import java_hex, java_long
 from keepfast.server.metrics import collect, flat_values
 from keepfast.server.reports import (
     VERSION_TEXT,
@@ -24,18 +25,16 @@ from keepfast.server.reports import (
     connection_report,
     environment,
     node_count,
+    reset_connections,
+    reset_server,
     watch_summary,
     watches_by_path,
     watches_by_session,
 )
-from keepfast.server.statistics import reset_connections, reset_server
+from keepfast.server.running_server import RunningServer
 from keepfast.storage import ReadFile
 from keepfast.tree import DIGEST_VERSION, ROOT, is_allowed
 from keepfast.wire import Id, Perms, format_zxid
-
-if TYPE_CHECKING:
-    from keepfast.server.admin import AdminServer
-    from keepfast.server.server import Server
 
 _CHUNK_BYTES: Final = 256 << 10
 _MIN_LONG: Final = -(1 << 63)
@@ -58,6 +57,13 @@ class RateLimit:
         return True
 
 
+class CommandContext(NamedTuple):
+    """What commands need to know of the admin server that runs them."""
+
+    options: AdminOptions
+    snapshot_limit: RateLimit
+
+
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
     """What a command gives: fields for JSON, or a stream of bytes."""
@@ -72,8 +78,8 @@ class CommandAnswer:
     is_refused: bool = False
 
 
-Run = Callable[["Server", "AdminServer", HttpRequest], Awaitable[CommandAnswer]]
-Show = Callable[["Server"], Mapping[str, Any]]
+Run = Callable[[RunningServer, CommandContext, HttpRequest], Awaitable[CommandAnswer]]
+Show = Callable[[RunningServer], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,9 @@ class Command:
 def _showing(show: Show) -> Run:
     """A command that only shows."""
 
-    async def run(server: Server, _admin: AdminServer, _request: HttpRequest) -> CommandAnswer:
+    async def run(
+        server: RunningServer, _admin: CommandContext, _request: HttpRequest
+    ) -> CommandAnswer:
         return CommandAnswer(show(server))
 
     return run
@@ -102,7 +110,7 @@ def _showing(show: Show) -> Run:
 # -- what is configured ------------------------------------------------------------------------
 
 
-def _configuration(server: Server) -> Mapping[str, Any]:
+def _configuration(server: RunningServer) -> Mapping[str, Any]:
     found = configuration(server)
     return {
         "client_port": found["clientPort"],
@@ -117,25 +125,27 @@ def _configuration(server: Server) -> Mapping[str, Any]:
     }
 
 
-def _dirs(server: Server) -> Mapping[str, Any]:
+def _dirs(server: RunningServer) -> Mapping[str, Any]:
     data_size, log_size = server.directory_sizes()
     return {"datadir_size": data_size, "logdir_size": log_size}
 
 
 async def _initial_configuration(
-    _server: Server, admin: AdminServer, _request: HttpRequest
+    _server: RunningServer, admin: CommandContext, _request: HttpRequest
 ) -> CommandAnswer:
     return CommandAnswer({"initial_configuration": admin.options.initial_configuration})
 
 
-async def _properties(_server: Server, admin: AdminServer, _request: HttpRequest) -> CommandAnswer:
+async def _properties(
+    _server: RunningServer, admin: CommandContext, _request: HttpRequest
+) -> CommandAnswer:
     return CommandAnswer(dict(sorted(admin.options.properties.items())))
 
 
 # -- clients -----------------------------------------------------------------------------------
 
 
-def _connections(server: Server, *, is_brief: bool) -> Mapping[str, Any]:
+def _connections(server: RunningServer, *, is_brief: bool) -> Mapping[str, Any]:
     shown: dict[str, list[dict[str, Any]]] = {"connections": [], "secure_connections": []}
     for connection in server.connections():
         report = _connection(connection_report(server, connection), is_brief=is_brief)
@@ -168,11 +178,12 @@ def _connection(report: ConnectionReport, *, is_brief: bool) -> dict[str, Any]:
     return shown
 
 
-def _dump(server: Server) -> Mapping[str, Any]:
+def _dump(server: RunningServer) -> Mapping[str, Any]:
     replica = server.replica
     return {
         "expiry_time_to_session_ids": {
-            str(deadline): sessions for deadline, sessions in replica.sessions.buckets().items()
+            str(deadline): sessions
+            for deadline, sessions in replica.service.sessions.buckets().items()
         },
         "session_id_to_ephemeral_paths": {
             str(session): sorted(paths)
@@ -181,7 +192,7 @@ def _dump(server: Server) -> Mapping[str, Any]:
     }
 
 
-def _watches(server: Server) -> Mapping[str, Any]:
+def _watches(server: RunningServer) -> Mapping[str, Any]:
     return {
         "session_id_to_watched_paths": {
             str(session): paths for session, paths in watches_by_session(server).items()
@@ -189,7 +200,7 @@ def _watches(server: Server) -> Mapping[str, Any]:
     }
 
 
-def _watch_summary(server: Server) -> Mapping[str, Any]:
+def _watch_summary(server: RunningServer) -> Mapping[str, Any]:
     summary = watch_summary(server)
     return {
         "num_connections": summary.connections,
@@ -198,12 +209,12 @@ def _watch_summary(server: Server) -> Mapping[str, Any]:
     }
 
 
-def _reset_connections(server: Server) -> Mapping[str, Any]:
+def _reset_connections(server: RunningServer) -> Mapping[str, Any]:
     reset_connections(server)
     return {}
 
 
-def _reset_server(server: Server) -> Mapping[str, Any]:
+def _reset_server(server: RunningServer) -> Mapping[str, Any]:
     reset_server(server)
     return {}
 
@@ -211,7 +222,7 @@ def _reset_server(server: Server) -> Mapping[str, Any]:
 # -- the server --------------------------------------------------------------------------------
 
 
-def _server_stats(server: Server) -> Mapping[str, Any]:
+def _server_stats(server: RunningServer) -> Mapping[str, Any]:
     replica = server.replica
     statistics = replica.statistics
     latency, sizes = statistics.latency(), statistics.responses
@@ -249,7 +260,7 @@ def _server_stats(server: Server) -> Mapping[str, Any]:
     }
 
 
-def _hash(server: Server) -> Mapping[str, Any]:
+def _hash(server: RunningServer) -> Mapping[str, Any]:
     return {
         "digests": [
             {"zxid": zxid, "digest_version": DIGEST_VERSION, "digest": java_long(digest)}
@@ -258,37 +269,39 @@ def _hash(server: Server) -> Mapping[str, Any]:
     }
 
 
-def _last_snapshot(server: Server) -> Mapping[str, Any]:
+def _last_snapshot(server: RunningServer) -> Mapping[str, Any]:
     found = server.last_snapshot()
     if found is None:
         return {"zxid": java_hex(-1), "timestamp": -1}
     return {"zxid": java_hex(found.zxid), "timestamp": int(server.time_of(found))}
 
 
-def _monitor(server: Server) -> Mapping[str, Any]:
+def _monitor(server: RunningServer) -> Mapping[str, Any]:
     return {**monitor_facts(server), **dict(flat_values(collect(server)))}
 
 
-def _is_read_only(server: Server) -> dict[str, Any]:
+def _is_read_only(server: RunningServer) -> dict[str, Any]:
     return {"read_only": server.replica.is_read_only}
 
 
-async def _leader(server: Server, _admin: AdminServer, _request: HttpRequest) -> CommandAnswer:
+async def _leader(
+    server: RunningServer, _admin: CommandContext, _request: HttpRequest
+) -> CommandAnswer:
     member = member_of(server)
     if member is None:
         return CommandAnswer(error="server is not initialized")
-    leading = member.server_id if member.leader is not None else member.leader_id
-    spec = None if leading is None else member.quorums.find(leading)
+    leading = member.state.server_id if member.leader is not None else member.state.leader_id
+    spec = None if leading is None else member.state.quorums.find(leading)
     if spec is None or not spec.quorum:
         return CommandAnswer({"leader_id": -1, "leader_ip": ""})
     return CommandAnswer({"leader_id": spec.server_id, "leader_ip": spec.quorum[0].host})
 
 
-def _voting_view(server: Server) -> Mapping[str, Any]:
+def _voting_view(server: RunningServer) -> Mapping[str, Any]:
     member = member_of(server)
     shown = {}
-    for spec in () if member is None else member.quorums.current.members:
-        if member is not None and spec.server_id in member.quorums.current.voters:
+    for spec in () if member is None else member.state.quorums.current.members:
+        if member is not None and spec.server_id in member.state.quorums.current.voters:
             shown[str(spec.server_id)] = {
                 "server_addresses": [str(address) for address in spec.quorum],
                 "election_addresses": [str(address) for address in spec.election],
@@ -298,14 +311,14 @@ def _voting_view(server: Server) -> Mapping[str, Any]:
     return {"current_config": shown}
 
 
-def _zab_state(server: Server) -> Mapping[str, Any]:
+def _zab_state(server: RunningServer) -> Mapping[str, Any]:
     member = member_of(server)
-    is_voting = member is not None and member.server_id in member.quorums.current.voters
+    is_voting = member is not None and member.state.server_id in member.state.quorums.current.voters
     return {"voting": is_voting, "zabstate": peer_state(server)}
 
 
 async def _set_trace_mask(
-    server: Server, _admin: AdminServer, request: HttpRequest
+    server: RunningServer, _admin: CommandContext, request: HttpRequest
 ) -> CommandAnswer:
     given = request.query.get("traceMask")
     wanted = "setTraceMask requires long traceMask argument"
@@ -324,7 +337,7 @@ async def _set_trace_mask(
 # -- snapshots ---------------------------------------------------------------------------------
 
 
-def _refusal(server: Server, request: HttpRequest) -> CommandAnswer | None:
+def _refusal(server: RunningServer, request: HttpRequest) -> CommandAnswer | None:
     """Why the caller may not do everything to the root; None if it may."""
     given = request.headers.get("authorization")
     if given is None:
@@ -346,12 +359,16 @@ def _refusal(server: Server, request: HttpRequest) -> CommandAnswer | None:
         )
     root = replica.tree.find(ROOT)
     acl = () if root is None else replica.tree.acl_of(root)
-    if not replica.skips_acls and not all(is_allowed(acl, perm, tuple(ids)) for perm in _ALL):
+    if not replica.service.skips_acls and not all(
+        is_allowed(acl, perm, tuple(ids)) for perm in _ALL
+    ):
         return CommandAnswer(error="Not authorized", status=HTTPStatus.FORBIDDEN, is_refused=True)
     return None
 
 
-async def _snapshot(server: Server, admin: AdminServer, request: HttpRequest) -> CommandAnswer:
+async def _snapshot(
+    server: RunningServer, admin: CommandContext, request: HttpRequest
+) -> CommandAnswer:
     refusal = _refusal(server, request)
     if refusal is not None:
         return refusal
@@ -360,7 +377,7 @@ async def _snapshot(server: Server, admin: AdminServer, request: HttpRequest) ->
     if not admin.snapshot_limit.allows(server.uptime_ms):
         server.statistics.snapshots_refused += 1
         return CommandAnswer(status=HTTPStatus.TOO_MANY_REQUESTS)
-    entry = await server.snapshots.take_now()
+    entry = await server.take_snapshot()
     if entry is None:
         return CommandAnswer(status=HTTPStatus.INTERNAL_SERVER_ERROR)
     headers = {"last_zxid": format_zxid(entry.zxid), "snapshot_size": str(entry.size)}
@@ -380,11 +397,13 @@ async def _bytes_of(file: ReadFile, size: int) -> AsyncGenerator[bytes, None]:
             yield await loop.run_in_executor(None, file.read_at, offset, wanted)
 
 
-async def _hand_over(server: Server, _admin: AdminServer, request: HttpRequest) -> CommandAnswer:
+async def _hand_over(
+    server: RunningServer, _admin: CommandContext, request: HttpRequest
+) -> CommandAnswer:
     refusal = _refusal(server, request)
     if refusal is not None:
         return refusal
-    successor = None if server.member is None else server.member.hand_over()
+    successor = server.hand_over()
     if successor is None:
         return CommandAnswer(
             error="this server does not lead, or no voter follows it",
@@ -393,7 +412,9 @@ async def _hand_over(server: Server, _admin: AdminServer, request: HttpRequest) 
     return CommandAnswer({"successor": successor})
 
 
-async def _restore(server: Server, _admin: AdminServer, request: HttpRequest) -> CommandAnswer:
+async def _restore(
+    server: RunningServer, _admin: CommandContext, request: HttpRequest
+) -> CommandAnswer:
     refusal = _refusal(server, request)
     if refusal is not None:
         return refusal

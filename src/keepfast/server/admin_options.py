@@ -6,9 +6,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from keepfast.server.config_errors import ConfigError
-from keepfast.server.config_security import ClientAuth
-from keepfast.server.config_server import ServerConfig
+from keepfast.apache import ClientAuth, ConfigError, ServerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +21,14 @@ class AdminOptions:
     # says so: the default port is everybody's default port.
     is_required: bool = False
     command_url: str = "/commands"
+    # Names by which it may be asked, besides addresses and the machine's own; "*": any.
+    allowed_hosts: frozenset[str] = frozenset()
     # Short: slow readers are cut off. Long: forgotten connections stay.
     idle_timeout_ms: int = 30_000
     is_snapshot_enabled: bool = True
     # Between two snapshots by command. Short: snapshots in a row fill the disk.
     snapshot_interval_ms: int = 300_000
-    # A second listener for /metrics alone, where Apache's Prometheus provider would have it.
+    # A second listener for /metrics and the probes, where Apache's Prometheus provider is.
     metrics_address: tuple[str, int] | None = None
     # What the commands initial_configuration and system_properties show.
     initial_configuration: str = ""
@@ -48,6 +48,7 @@ def admin_options(config: ServerConfig) -> AdminOptions | None:
         port=admin.server_port,
         is_required="admin.serverPort" in config.origins or address is not None,
         command_url=admin.command_url,
+        allowed_hosts=_names(config),
         idle_timeout_ms=admin.idle_timeout_ms,
         is_snapshot_enabled=admin.snapshot_enabled,
         snapshot_interval_ms=admin.rate_limiter_interval_ms,
@@ -58,11 +59,19 @@ def admin_options(config: ServerConfig) -> AdminOptions | None:
     )
 
 
+def _names(config: ServerConfig) -> frozenset[str]:
+    """What this server may be called: as configured, or as the ensemble calls its members."""
+    admin = config.admin
+    members = config.ensemble.membership.members
+    hosts = (address.host for member in members for address in member.quorum)
+    return frozenset((*admin.allowed_hosts, admin.server_address, *hosts))
+
+
 def _tls(config: ServerConfig) -> ssl.SSLContext | None:
     """TLS only, or none at all; it has the stores of the quorum's TLS, as in Apache."""
     admin = config.admin
     if not admin.force_https:
-        if admin.port_unification:
+        if admin.admin_port_unification:
             reason = "is not supported: use admin.forceHttps, or plain HTTP on a loopback address"
             raise ConfigError(reason, key="admin.portUnification", value="true")
         return None

@@ -9,20 +9,18 @@ on one line, the fields separated by tabs. A field that does not apply is left o
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Mapping
 
+from keepfast.apache import java_hex
 from keepfast.replica import AuditRecord
-from keepfast.server.java_text import java_hex
-from keepfast.server.logs import AUDIT_LOGGER, Event
-from keepfast.server.reports import user_name
+from keepfast.server.logs import AUDIT_LOGGER, LogEvent
+from keepfast.wire import safe_text
 
 _log = logging.getLogger(AUDIT_LOGGER)
 
-# A path may hold any character: one that ends a field or a line must not forge the next one.
-_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
-
-class AuditEvent(Event):
+class AuditEvent(LogEvent):
     """An event whose text is Apache's line."""
 
     __slots__ = ()
@@ -31,9 +29,8 @@ class AuditEvent(Event):
         super().__init__("audit", fields)
 
     def __str__(self) -> str:
-        return "\t".join(
-            f"{key}={str(value).translate(_ESCAPES)}" for key, value in self.fields.items()
-        )
+        # A path may hold any character: one that ends a field or a line must not forge the next.
+        return "\t".join(f"{key}={safe_text(str(value))}" for key, value in self.fields.items())
 
 
 class AuditLog:
@@ -68,3 +65,13 @@ class AuditLog:
 
     def _write(self, fields: Mapping[str, str], result: str) -> None:
         _log.info(AuditEvent({"user": self._user, **fields, "result": result}))
+
+
+def user_name() -> str:
+    """Who runs this process; a number where the system knows no name."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"

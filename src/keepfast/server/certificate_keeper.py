@@ -8,8 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from keepfast.server.config_errors import ConfigError
-from keepfast.server.config_security import TlsConfig
+from keepfast.apache import ConfigError, TlsConfig
 from keepfast.server.logs import EventLog
 from keepfast.server.tls_context import ServerContext, server_context
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -39,9 +41,12 @@ class _Element(NamedTuple):
 
 def read_certificate(der: bytes) -> Certificate:
     """A certificate from the wire. Raises ValueError if it is none."""
-    from cryptography.x509 import load_der_x509_certificate
+    from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 
-    return load_der_x509_certificate(der)
+    try:
+        return load_der_x509_certificate(der)
+    except InvalidVersion as error:
+        raise ValueError(str(error)) from error
 
 
 def distinguished_name(certificate: Certificate) -> str:
@@ -140,3 +145,16 @@ def _elements(data: bytes) -> Iterator[_Element]:
         end = start + length
         yield _Element(data[position], data[start:end], data[position:end])
         position = end
+
+
+async def confirmed_name(address: str) -> str:
+    """The host name of an address, if that name has the address; OSError if not.
+
+    Whoever owns an address may say that it has any name; the name's owner has to agree.
+    """
+    loop = asyncio.get_running_loop()
+    name, _ = await loop.getnameinfo((address, 0), socket.NI_NAMEREQD)
+    found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    if ip_address(address) not in (ip_address(place[0]) for *_, place in found):
+        raise OSError(f"{name} has another address")
+    return name

@@ -1,4 +1,4 @@
-"""The client port: bytes between sockets and the replica.
+"""The client port: bytes between sockets and the server's loop.
 
 The first bytes of a connection decide what it is: a four-letter word, somebody who took this port
 for another one, or a client.
@@ -7,14 +7,16 @@ for another one, or a client.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from keepfast.replica import Connection, Phase, answer_single
-from keepfast.server.words import is_complete, is_word
-
-if TYPE_CHECKING:
-    from keepfast.server.server import Server
+from keepfast.apache import is_complete_word, is_word
+from keepfast.driver import ServerLoop, ServerStatistics
+from keepfast.replica import Connection
+from keepfast.server.listening import peer_address
+from keepfast.server.logs import EventLog
+from keepfast.server.server_options import ServerOptions
 
 # Read as the length of a frame, each of these is far beyond any that a client may send.
 _HTTP_METHODS: Final = frozenset(
@@ -25,122 +27,173 @@ _TLS_HANDSHAKE: Final = b"\x16\x03"
 _TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"
 _FIRST_BYTES: Final = 4
 
-_NEW: Final = Phase.NEW
-
-_UNSENT: Final = "unsent"
-_ANSWERED: Final = "answered"
-
 # What asyncio calls reading and writing, by the numbers that Apache shows.
 _READING: Final = 1
 _WRITING: Final = 4
 
 
-class ClientProtocol(asyncio.Protocol):
-    """One client's socket. All decisions are the replica's; see `Server.flush` for the way back."""
+class ClientPort:
+    """Lets clients in, as the core says, and answers those who are none."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._turn, self._replica = server.turn, server.replica
-        self._time = asyncio.get_running_loop().time
+    def __init__(
+        self,
+        driver: ServerLoop,
+        clients: dict[Connection, ClientProtocol],
+        options: ServerOptions,
+        log: EventLog,
+        statistics: ServerStatistics,
+        answer_word: Callable[[bytes], str],
+        admin_url: Callable[[], str | None],
+    ) -> None:
+        self.driver = driver
+        self.options = options
+        self.log = log
+        self.statistics = statistics
+        self.secure_port: int | None = None
+        self.clients = clients
+        self._answer_word = answer_word
+        self._admin_url = admin_url
+
+    def make_protocol(self) -> ClientProtocol:
+        """What a socket talks to."""
+        return ClientProtocol(self)
+
+    def accept(self, protocol: ClientProtocol, transport: asyncio.Transport) -> Connection | None:
+        """Let a socket in, if the core does."""
+        address, port = peer_address(transport.get_extra_info("peername"))
+        connection = self.driver.connect(address, port, protocol.subject)
+        if connection is None:
+            self.statistics.connections_refused += 1
+            self.log.warning("refused", address=address, reason="too many connections")
+            transport.abort()
+            return None
+        if self.options.is_keep_alive:
+            line = transport.get_extra_info("socket")
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        limits = self.options.replica
+        transport.set_write_buffer_limits(high=min(limits.max_burst_bytes, limits.max_unsent_bytes))
+        connection.is_secure = protocol.is_secure
+        self.clients[connection] = protocol
+        return connection
+
+    def has_place(self, address: str, arriving: int, arriving_in_all: int) -> bool:
+        """Whether the core allows one more connection, besides those that are on their way."""
+        limits = self.driver.core.replica.limits
+        return limits.has_place(address, arriving, arriving_in_all)
+
+    def lost(self, connection: Connection) -> None:
+        """A socket is gone."""
+        if self.clients.pop(connection, None) is None:
+            return
+        if connection.is_open:
+            self.driver.core.replica.statistics.drops += 1
+        self.driver.client_lost(connection)
+
+    def answer_word(self, protocol: ClientProtocol, connection: Connection, data: bytes) -> None:
+        """Answer a four-letter word, and close."""
+        statistics = self.driver.core.replica.statistics
+        statistics.received += 1
+        statistics.bytes_received += len(data)
+        connection.received += 1
+        protocol.send(self._answer_word(data).encode("utf-8", "replace"))
+        statistics.told += 1
+        protocol.close()
+
+    def refuse_http(self, protocol: ClientProtocol, address: str) -> None:
+        """Tell a browser where it should have asked."""
+        url = self._admin_url()
+        advice = f"the admin server is {url or 'off'}"
+        self._refuse(protocol, address, "HTTP", advice, _http_answer(url))
+
+    def refuse_tls(self, protocol: ClientProtocol, address: str) -> None:
+        """Tell a TLS client that this port is none."""
+        port = self.secure_port
+        where = "there is none" if port is None else f"it is {port}"
+        advice = f"use the secure client port; {where}"
+        self._refuse(protocol, address, "TLS", advice, _TLS_ALERT)
+
+    def _refuse(
+        self, protocol: ClientProtocol, address: str, spoken: str, advice: str, told: bytes
+    ) -> None:
+        """Tell somebody who wanted another port, in its own protocol, and close."""
+        self.log.warning("refused", address=address, reason=f"it speaks {spoken}", advice=advice)
+        protocol.send(told)
+        protocol.close()
+
+    def abort_all(self) -> None:
+        """Cut every connection at once."""
+        for protocol in list(self.clients.values()):
+            protocol.abort()
+
+
+class ClientProtocol(asyncio.Protocol):
+    """One client's socket. All decisions are the core's."""
+
+    def __init__(self, port: ClientPort) -> None:
+        self._port = port
+        self._driver = port.driver
         # Whether it is inside TLS, and the subject of the certificate that was shown there.
         self.is_secure = False
         self.subject: str | None = None
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
-        self._first = b""
-        # Why nothing is read from it; reading goes on when the last reason is gone.
-        self._holds: set[str] = set()
-        # Whether the client has to take some of what it was sent before it gets more.
-        self.is_full = False
+        # What came before it was known what this is; None: it is a client.
+        self._first: bytes | None = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._server.accept(self, self._transport)
-
-    def admit(self, connection: Connection) -> None:
-        """Take the connection that the server made for this socket."""
-        self._connection = connection
+        self._connection = self._port.accept(self, self._transport)
 
     def data_received(self, data: bytes) -> None:
         connection = self._connection
         if connection is None:
             return
-        # Most clients wait for each reply: one that asks in the same millisecond as the last turn
-        # began is answered without a turn of its own. The loop's clock ticks in milliseconds.
-        if self._turn.loop_time == self._time() and not connection.out:
-            reply = answer_single(self._replica, connection, data)
-            if reply is not None and self._transport is not None:
-                self._transport.write(reply)
-                size = len(reply)
-                statistics = self._replica.statistics
-                statistics.bytes_sent += size
-                if size != statistics.last_group_bytes:
-                    statistics.note_frames([reply], size)
-                return
-        if connection.phase is _NEW:
+        if self._first is not None:
             data = self._first + data
-            if len(data) < _FIRST_BYTES:
-                self._first = data
+            if not self._is_client(connection, data):
                 return
-            if is_word(data):
-                self._first = data
-                if is_complete(data):
-                    # Behind this it says nothing more; Apache shows 0 for it, too.
-                    self.hold(_ANSWERED)
-                    self._server.answer_word(self, connection, data)
-                return
-            self._first = b""
-            if self._is_stranger(data):
-                return
-        self._server.receive(connection, data)
+        reply = self._driver.client_bytes(connection, data)
+        if reply is not None and self._transport is not None:
+            self._transport.write(reply)
 
-    def _is_stranger(self, data: bytes) -> bool:
-        """Whether this is a browser or a TLS client; then it is told, and cut off."""
-        if data[:_FIRST_BYTES] in _HTTP_METHODS:
-            url = self._server.admin_url
-            advice = f"the admin server is {url or 'off'}"
-            self._server.refuse_stranger(self, "HTTP", advice, _http_answer(url))
-        elif data.startswith(_TLS_HANDSHAKE):
-            port = self._server.secure_port
-            where = "there is none" if port is None else f"it is {port}"
-            advice = f"use the secure client port; {where}"
-            self._server.refuse_stranger(self, "TLS", advice, _TLS_ALERT)
-        else:
+    def _is_client(self, connection: Connection, data: bytes) -> bool:
+        """Look at the first bytes; False: they wait for more, or were answered."""
+        if len(data) < _FIRST_BYTES:
+            self._first = data
             return False
-        return True
+        if is_word(data):
+            self._first = data
+            if is_complete_word(data):
+                # It says nothing more after this; Apache shows 0 for it, too.
+                self.pause()
+                self._port.answer_word(self, connection, data)
+            return False
+        self._first = None
+        if data[:_FIRST_BYTES] in _HTTP_METHODS:
+            self._port.refuse_http(self, connection.address)
+        elif data.startswith(_TLS_HANDSHAKE):
+            self._port.refuse_tls(self, connection.address)
+        else:
+            return True
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._server.lost(connection)
+            self._port.lost(connection)
 
     def pause_writing(self) -> None:
-        """The client does not take what it is sent as fast as it asks: let it ask later."""
-        self.is_full = True
-        self.hold(_UNSENT)
+        if self._connection is not None:
+            self._driver.client_full(self._connection)
 
     def resume_writing(self) -> None:
-        self.is_full = False
-        self.release(_UNSENT)
-        if self._connection is not None and self._connection.is_stalled:
-            self._server.go_on(self._connection)
-
-    def waits(self, must_wait: Callable[[Connection], bool]) -> bool:
-        """Whether its connection, if there is one, has to wait."""
-        return self._connection is not None and must_wait(self._connection)
-
-    def check_unsent(self, limit: int) -> None:
-        """Cut the client off if more than `limit` bytes wait for it."""
-        transport, connection = self._transport, self._connection
-        if self.is_full and transport is not None and connection is not None:
-            waiting = transport.get_write_buffer_size()
-            if waiting > limit:
-                self._server.slow_reader(connection, waiting)
+        if self._connection is not None:
+            self._driver.client_drained(self._connection)
 
     @property
-    def address(self) -> str:
-        """Where it comes from."""
-        return "" if self._connection is None else self._connection.address
+    def unsent_bytes(self) -> int:
+        """What waits for the client in this process."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def interest(self) -> int:
@@ -157,8 +210,10 @@ class ClientProtocol(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close behind what was written."""
-        if self._transport is not None:
+        """Close after what was written."""
+        # Once: closed again, the TLS layer of Python 3.11 lets go of what it needs, and an abort
+        # fails, or a look at what waits in it.
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def abort(self) -> None:
@@ -166,18 +221,15 @@ class ClientProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def hold(self, reason: str) -> None:
-        """Leave what the client sends in its socket until `release`."""
-        if not self._holds and self._transport is not None:
+    def pause(self) -> None:
+        """Leave what the client sends in its socket until `resume`."""
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._holds.add(reason)
 
-    def release(self, reason: str) -> None:
-        """Read again, unless there is another reason not to."""
-        if reason in self._holds:
-            self._holds.discard(reason)
-            if not self._holds and self._transport is not None:
-                self._transport.resume_reading()
+    def resume(self) -> None:
+        """Read again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
 
 def _http_answer(admin_url: str | None) -> bytes:

@@ -1,15 +1,8 @@
-"""The membership in the files beside zoo.cfg, as Apache's servers keep it there.
-
-    zoo.cfg                     points to the dynamic file, and holds no members any more
-    zoo.cfg.bak                 as the operator wrote it, when it still held the members
-    zoo.cfg.dynamic.100000000   the members as of that version, one such file for each version
-    zoo.cfg.dynamic.next        a change that was proposed and is not agreed on, while there is one
+"""Keeps the files that show the membership beside zoo.cfg; `apache` knows what stands in them.
 
 They are for others: for Apache's server, should it take over, and for tools that read them. This
 server goes by its manifest, which is written first; that a file could not be written is a warning
 and nothing more.
-
-Apache writes zoo.cfg anew, in no order and without comments. Here all other lines stay as they are.
 """
 
 from __future__ import annotations
@@ -22,29 +15,24 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from keepfast.apache import (
+    BACKUP_SUFFIX,
+    LONGEST_FILE_BYTES,
+    NEXT_SUFFIX,
+    MalformedProperties,
+    dynamic_file_of,
+    dynamic_text,
+    holds_members,
+    pointing_to,
+    proposed_version,
+)
 from keepfast.quorum import Membership, Quorums
 from keepfast.replica import proposed_membership
-from keepfast.server.config_ensemble import MEMBER_PREFIXES
-from keepfast.server.config_sources import LONGEST_FILE_BYTES, trim
 from keepfast.server.logs import EventLog
-from keepfast.server.properties import (
-    MalformedProperties,
-    format_property,
-    parse_properties,
-    without_properties,
-)
+from keepfast.server.tasks import spawn
 from keepfast.storage import Disk, RealDisk, read_file, replace_file, temporary_of
 from keepfast.wire import MalformedRecord, ServerId, decode_entry, is_reconfig
 
-BACKUP_SUFFIX: Final = ".bak"
-NEXT_SUFFIX: Final = ".dynamic.next"
-_DYNAMIC_INFIX: Final = ".dynamic."
-_POINTER: Final = "dynamicConfigFile"
-# The members say it, once they stand in a file of their own.
-_MOVED: Final = (_POINTER, "peerType")
-_CLIENT: Final = ("clientPort", "clientPortAddress")
-_SECURE_CLIENT: Final = ("secureClientPort", "secureClientPortAddress")
-_VERSION: Final = "version"
 _ENCODING: Final = "iso-8859-1"
 
 
@@ -77,7 +65,7 @@ class DynamicFiles:
         *,
         prepare: Callable[[str, str], None] = _with_permissions_of,
     ) -> None:
-        """`version`: of the members as `config_file` has them; 0: they were never agreed on.
+        """`version`: of the members as `config_file` has them; 0: they were never committed.
 
         `prepare(model, path)` makes an empty file with the permissions of another.
         """
@@ -89,13 +77,13 @@ class DynamicFiles:
         self._has_proposed = False
 
     def bring_up_to(self, agreed: Membership | None, proposed: Membership | None) -> None:
-        """Write what is agreed on, if it is given, and what is proposed, if anything is."""
+        """Write what is committed, if it is given, and what is proposed, if anything is."""
         text = self._read()
         self._back_up(text)
         if agreed is not None:
             self._agree(text, agreed)
         if proposed is not None:
-            self._replace(self._path + NEXT_SUFFIX, _lines(proposed, has_version=True))
+            self._replace(self._path + NEXT_SUFFIX, dynamic_text(proposed, has_version=True))
             self._has_proposed = True
         elif self._has_proposed or self._is_proposal_settled():
             # Settled: whoever wrote it was stopped before it could remove it.
@@ -109,8 +97,7 @@ class DynamicFiles:
 
     def _back_up(self, text: str) -> None:
         """Keep zoo.cfg as the operator wrote it, with the members in it."""
-        keys = {trim(key) for key, _, _ in parse_properties(text)}
-        if _POINTER in keys or not any(key.startswith(MEMBER_PREFIXES) for key in keys):
+        if not holds_members(text):
             return
         backup = self._path + BACKUP_SUFFIX
         with contextlib.suppress(OSError):
@@ -119,48 +106,24 @@ class DynamicFiles:
         self._replace(backup, text, has_secrets=True)
 
     def _agree(self, text: str, agreed: Membership) -> None:
-        dynamic = f"{self._path}{_DYNAMIC_INFIX}{agreed.version:x}"
+        dynamic = dynamic_file_of(self._path, agreed.version)
         # In this order: zoo.cfg must not name a file that a loss of power took back.
-        self._replace(dynamic, _lines(agreed, has_version=False))
-        edited = self._pointing_to(text, os.path.realpath(dynamic), agreed)
+        self._replace(dynamic, dynamic_text(agreed, has_version=False))
+        me = agreed.find(self._server_id)
+        try:
+            edited = pointing_to(text, os.path.realpath(dynamic), me)
+        except ValueError as error:
+            raise OSError(errno.EINVAL, str(error), self._path) from None
         if edited != text:
             self._replace(self._path, edited, has_secrets=True)
         self._version = agreed.version
 
-    def _pointing_to(self, text: str, dynamic: str, agreed: Membership) -> str:
-        """zoo.cfg without what the dynamic file says, and with the path to it."""
-        moved = set(_MOVED)
-        me = agreed.find(self._server_id)
-        if me is not None and me.client is not None:
-            # A line of the old address would contradict the new one at the next start.
-            moved.update(_CLIENT)
-        if me is not None and me.secure_client is not None:
-            moved.update(_SECURE_CLIENT)
-
-        def is_moved(key: str) -> bool:
-            return trim(key) in moved or trim(key).startswith(MEMBER_PREFIXES)
-
-        end = "\r\n" if "\r\n" in text else "\n"
-        edited = without_properties(text, is_moved)
-        if edited and not edited.endswith(("\n", "\r")):
-            edited += end
-        edited += format_property(_POINTER, dynamic) + end
-        stay = [(key, value) for key, value, _ in parse_properties(text) if not is_moved(key)]
-        if [(key, value) for key, value, _ in parse_properties(edited)] != [
-            *stay,
-            (_POINTER, dynamic),
-        ]:
-            # Such as a last line that a backslash joins to what follows.
-            raise OSError(errno.EINVAL, "cannot be edited by lines", self._path)
-        return edited
-
     def _is_proposal_settled(self) -> bool:
-        """Whether there is a proposed change that is not newer than what is agreed on."""
+        """Whether there is a proposed change that is not newer than what is committed."""
         try:
             text = read_file(self._disk, self._path + NEXT_SUFFIX, LONGEST_FILE_BYTES)
-            versions = [value for key, value, _ in parse_properties(text) if key == _VERSION]
-            return int(trim(versions[-1]), 16) <= self._version
-        except (OSError, MalformedProperties, ValueError, IndexError):
+            return proposed_version(text) <= self._version
+        except (OSError, MalformedProperties, ValueError):
             return False
 
     def _replace(self, path: str, text: str, *, has_secrets: bool = False) -> None:
@@ -192,7 +155,7 @@ class DynamicFileKeeper:
         self.use(agreed)
 
     def use(self, agreed: Membership) -> None:
-        """This membership was agreed on, and this server has stored it."""
+        """This membership was committed, and this server has stored it."""
         is_news = agreed.version > self._version
         # Apache's files of a server that joins lose its own line as soon as it hears of the
         # ensemble, and until it is made a member it cannot be started again.
@@ -208,7 +171,7 @@ class DynamicFileKeeper:
         if quorums.next is not None:
             self._propose(quorums.next)
         elif proposed is not None and quorums.current.version < proposed.version:
-            self._propose(None)  # it was taken back; one that was agreed on waits for `use`
+            self._propose(None)  # it was taken back; one that was committed waits for `use`
 
     def note_proposals(self, entries: Iterable[bytes]) -> None:
         """These go to the log. Whoever restarts with a change at its end lets both sides decide."""
@@ -230,7 +193,7 @@ class DynamicFileKeeper:
 
     def _go_on(self) -> None:
         if self._is_behind and (self._work is None or self._work.done()):
-            self._work = asyncio.get_running_loop().create_task(self._write())
+            self._work = spawn(self._write())
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
@@ -257,21 +220,3 @@ class DynamicFileKeeper:
             self._told = number
             advice = "the data directory has the membership; see to the files before Apache starts"
             self._log.warning("membership-files-not-written", reason=error, advice=advice)
-
-
-def _lines(membership: Membership, *, has_version: bool) -> str:
-    """The content of a dynamic file: sorted as text, no line end behind the last one."""
-    lines = sorted(membership.text().decode().split("\n"))
-    return "\n".join(
-        "".join(map(_readable_by_java, line))
-        for line in lines
-        if has_version or not line.startswith(f"{_VERSION}=")
-    )
-
-
-def _readable_by_java(character: str) -> str:
-    """A character as it may stand in a file of properties, which is not read as UTF-8."""
-    if character.isascii():
-        return character
-    halves = character.encode("utf-16-be").hex().upper()
-    return "".join(f"\\u{halves[at : at + 4]}" for at in range(0, len(halves), 4))

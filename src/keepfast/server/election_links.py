@@ -19,16 +19,19 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from keepfast.quorum import Address
+from keepfast.quorum import Address, comes_from
+from keepfast.server.listening import UnresolvedHostError
 from keepfast.server.logs import EventLog
 from keepfast.server.peer_sasl import PeerSasl
 from keepfast.server.peer_stream import PeerListener, PeerStream, connect
 from keepfast.server.peer_tls import PeerTls
+from keepfast.server.tasks import spawn
 from keepfast.wire import (
     MAX_NOTIFICATION_SIZE,
     Hello,
@@ -46,6 +49,8 @@ from keepfast.wire import (
 _LENGTH: Final = struct.Struct(">i")
 _WILDCARDS: Final = frozenset(("0.0.0.0", "::", "0:0:0:0:0:0:0:0"))
 _BIND_PAUSE_SECONDS: Final = 1.0
+# How often somebody is dialled back who is no member, before it is forgotten.
+_STRANGER_ATTEMPTS: Final = 5
 
 
 class LinkOptions(msgspec.Struct, frozen=True):
@@ -62,9 +67,13 @@ class LinkOptions(msgspec.Struct, frozen=True):
     # How long the other side may take to dial back before it is asked again. Low: connections that
     # were just made are made anew.
     dial_back_ms: int = 1_000
-    # Servers that are no members and are remembered. Low: who wants to join is not answered.
+    # Servers that are no members and are remembered, as long as they are connected; for one more,
+    # one of those from the address that has most of them goes. Low: who wants to join may have to
+    # ask again.
     max_strangers: int = 64
-    # Attempts to listen, a second apart; 0: for ever.
+    # See QuorumOptions.
+    is_address_checked: bool = True
+    # Attempts to listen, a second apart; 0: forever.
     bind_attempts: int = 3
     # Say all our addresses (multiAddress.enabled); servers of 3.5 and older do not understand.
     is_multi_address: bool = False
@@ -87,6 +96,8 @@ class _Peer:
         self.addresses: tuple[Address, ...] = ()
         # Where it says it is, when it is not where the membership says.
         self.told: tuple[Address, ...] = ()
+        # Where it came from last; of strangers.
+        self.source = ""
         self.stream: PeerStream | None = None
         self.waiting: Notification | None = None
         # A connection should be there.
@@ -146,6 +157,8 @@ class ElectionLinks:
             attempt += 1
             try:
                 await self._listener.open(self._listen)
+            except UnresolvedHostError:
+                raise
             except OSError as error:
                 if attempt == self._options.bind_attempts:
                     raise
@@ -200,8 +213,14 @@ class ElectionLinks:
     async def _dial(self, peer: _Peer) -> None:
         """Try until there is a connection or none is wanted."""
         delay_ms = self._options.first_retry_ms
+        attempts = 0
         try:
             while peer.stream is None and peer.is_wanted:
+                attempts += 1
+                if not peer.is_member and attempts > _STRANGER_ATTEMPTS:
+                    peer.dialling = None
+                    self._forget(peer)
+                    return
                 pause_ms = delay_ms
                 try:
                     stream = await self._introduce(peer)
@@ -272,8 +291,11 @@ class ElectionLinks:
         server_id = hello.server_id
         if server_id == self.my_id:
             raise PeerProtocolError(f"{stream.address} says it is server {server_id}, as we are")
-        peer = self._known(server_id)
+        peer = self._known(server_id, stream.host)
         peer.told = _addresses_in(hello)
+        if not peer.is_member:
+            # A stranger may not have us dial others.
+            peer.told = tuple(Address(stream.host, port) for _, port in peer.told)
         if server_id > self.my_id:
             self._keep(peer, stream)
             return
@@ -284,14 +306,35 @@ class ElectionLinks:
             self._forget_stream(peer)
         self._want(peer)
 
-    def _known(self, server_id: ServerId) -> _Peer:
+    def _known(self, server_id: ServerId, source: str) -> _Peer:
+        """The server that comes from an address. Raises PeerProtocolError if it cannot be."""
         peer = self._peers.get(server_id)
         if peer is None:
             strangers = [one for one in self._peers.values() if not one.is_member]
             if len(strangers) >= self._options.max_strangers:
-                raise PeerProtocolError(f"server {server_id} is one stranger too many")
+                # Not the newcomer: who makes up ids would shut everybody else out.
+                counts = Counter(one.source for one in strangers)
+                self._forget(max(strangers, key=lambda one: counts[one.source]))
             peer = self._peers[server_id] = _Peer(server_id)
+        elif peer.is_member and self._options.is_address_checked:
+            hosts = [address.host for address in peer.addresses]
+            if not comes_from(source, hosts):
+                raise PeerProtocolError(
+                    f"by the membership, server {server_id} does not come from {source}; "
+                    "keepfast.quorum.checkAddresses=false accepts it"
+                )
+        peer.source = source
         return peer
+
+    def _forget(self, peer: _Peer) -> None:
+        """Remember nothing of a server that is no member."""
+        del self._peers[peer.server_id]
+        peer.is_wanted = False
+        stream, peer.stream = peer.stream, None
+        if stream is not None:
+            stream.abort()
+        if peer.dialling is not None:
+            peer.dialling.cancel()
 
     # -- connections that are there --------------------------------------------------------------
 
@@ -303,7 +346,8 @@ class ElectionLinks:
         peer.is_linked.set()
         stream.on_drained = lambda: self._flush(peer)
         self._spawn(self._listen_to(peer, stream))
-        self._log.info("peer-linked", peer=peer.server_id, address=stream.address)
+        event = "peer-linked" if peer.is_member else "stranger-linked"
+        self._log.info(event, peer=peer.server_id, address=stream.address)
         # What waits may be old; the answer to this call, if there is one, replaces it.
         self._on_link(peer.server_id)
         self._flush(peer)
@@ -328,9 +372,12 @@ class ElectionLinks:
         finally:
             stream.abort()
         if peer.stream is stream:
-            self._log.info("peer-unlinked", peer=peer.server_id, reason=reason)
+            event = "peer-unlinked" if peer.is_member else "stranger-unlinked"
+            self._log.info(event, peer=peer.server_id, reason=reason)
             self._forget_stream(peer)
-            if peer.is_member and peer.server_id < self.my_id:
+            if not peer.is_member:
+                self._forget(peer)
+            elif peer.server_id < self.my_id:
                 self._want(peer)
 
     async def _read_notification(self, peer: _Peer, stream: PeerStream) -> Notification | None:
@@ -349,7 +396,7 @@ class ElectionLinks:
         peer.is_linked.clear()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        task = spawn(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from keepfast.quorum import Standing
 from keepfast.replica import Member, Role, census_of, why_not_serving
 from keepfast.server.reports import VERSION_TEXT
-from keepfast.tree import Tree
+from keepfast.server.running_server import RunningServer
 from keepfast.wire import format_zxid
-
-if TYPE_CHECKING:
-    from keepfast.server.server import Server
 
 # How many are shown of the digests that are kept: servers are never asked at the same moment.
 _RECENT_DIGESTS: Final = 8
@@ -25,31 +22,25 @@ _RECENT_DIGESTS: Final = 8
 _MONITORED: Final = ("standing", "ensemble", "catch_up", "catch_up_reason", "digest")
 
 
-def member_of(server: Server) -> Member | None:
+def member_of(server: RunningServer) -> Member | None:
     """The machine of a member of an ensemble; None: the server is alone, or not so far yet."""
-    return None if server.member is None else server.member.member
+    return server.member
 
 
-def standing_of(server: Server) -> Standing:
+def standing_of(server: RunningServer) -> Standing:
     """The standing of the data that this server speaks for, now."""
     member = member_of(server)
     if member is None:
-        return server.syncer.store.standing
-    if member.following is not None and member.standing is not Standing.WHOLE:
+        return server.store.standing
+    if member.following is not None and member.state.standing is not Standing.WHOLE:
         return Standing.CATCHING_UP
-    return member.standing
+    return member.state.standing
 
 
-def tree_of(server: Server) -> Tree | None:
-    """The state that this server has; None: it has none that may be used."""
-    member = member_of(server)
-    return server.replica.tree if member is None or server.is_serving else member.tree
-
-
-def reason_of(server: Server) -> str:
+def reason_of(server: RunningServer) -> str:
     """Why clients are not served, and what to do if it does not end by itself; "" if they are."""
     if server.failure is not None:
-        return f"the disk failed: {server.failure}"
+        return str(server.failure)
     if server.is_serving:
         return ""
     member = member_of(server)
@@ -58,9 +49,9 @@ def reason_of(server: Server) -> str:
     return why_not_serving(member) + rescue_advice(server, member)
 
 
-def rescue_advice(server: Server, member: Member) -> str:
+def rescue_advice(server: RunningServer, member: Member) -> str:
     """Which command accepts which loss, where nothing else leads on; else ""."""
-    if member.role is not Role.LOOKING:
+    if member.state.role is not Role.LOOKING:
         return ""
     census = census_of(member)
     if not census.is_majority_lost:
@@ -73,19 +64,19 @@ def rescue_advice(server: Server, member: Member) -> str:
             f"ensemble rescue {directory} accepts that all is lost"
         )
     ways = "Bring their data back, or accept the loss"
-    if member.server_id not in census.lost:
+    if member.state.server_id not in census.lost:
         lost = ", ".join(map(str, sorted(census.lost)))
         return (
             f". {ways}: stop one of the servers {lost} and run keepfast ensemble rescue on its "
             "data directory; this server's data stay and lead"
         )
     kept = "it then begins with an empty tree and takes over what a server with more data has"
-    if member.standing is not Standing.EMPTY:
+    if member.state.standing is not Standing.EMPTY:
         kept = "it keeps what its files prove, shows how far that goes, and loses the rest"
     return f". {ways}: stop this server and run keepfast ensemble rescue {directory} ({kept})"
 
 
-def ensemble_facts(server: Server) -> Mapping[str, str | int]:
+def ensemble_facts(server: RunningServer) -> Mapping[str, str | int]:
     """Names and values, in a fixed order; an unknown one is left out."""
     facts: dict[str, str | int] = {
         "version": VERSION_TEXT,
@@ -97,35 +88,49 @@ def ensemble_facts(server: Server) -> Mapping[str, str | int]:
     reason = reason_of(server)
     if reason:
         facts["reason"] = reason
-    tree = tree_of(server)
+    tree = server.core.tree
     if tree is not None:
         facts["zxid"] = format_zxid(tree.last_zxid)
         facts["digest"] = f"{tree.digest:#x}"
-        facts["state_digest"] = f"{tree.state_digest:#x}"
+        facts["state_digest"] = f"{tree.shared_digest:#x}"
     recent = list(server.replica.statistics.digests)[-_RECENT_DIGESTS:]
     facts["recent_digests"] = ",".join(f"{zxid:#x}:{digest:#x}" for zxid, digest in recent)
     facts["connections"] = server.connection_count
-    facts["writable"] = int(server.replica.is_writable)
+    facts["writable"] = int(server.replica.service.is_writable)
+    if server.is_serving:
+        facts |= _snapshot_facts(server)
     member = member_of(server)
     if member is not None:
         facts |= _member_facts(member)
     return facts
 
 
+def _snapshot_facts(server: RunningServer) -> dict[str, str | int]:
+    """The newest snapshot, if there is one; a purge may just have taken it away."""
+    snapshot = server.last_snapshot()
+    if snapshot is None:
+        return {}
+    try:
+        time_ms = int(server.time_of(snapshot) * 1000)
+    except OSError:
+        return {}
+    return {"snapshot_zxid": format_zxid(snapshot.zxid), "snapshot_ms": time_ms}
+
+
 def _member_facts(member: Member) -> dict[str, str | int]:
     facts: dict[str, str | int] = {
-        "accepted_epoch": member.accepted_epoch,
-        "current_epoch": member.current_epoch,
-        "ensemble": member.ensemble or "",
+        "accepted_epoch": member.state.accepted_epoch,
+        "current_epoch": member.state.current_epoch,
+        "ensemble": member.state.ensemble or "",
     }
-    leader = member.server_id if member.role is Role.LEADING else member.leader_id
+    leader = member.state.server_id if member.state.role is Role.LEADING else member.state.leader_id
     if leader is not None:
         facts["leader"] = leader
-    if member.catch_up is not None:
-        facts["catch_up"] = member.catch_up.kind
-        facts["catch_up_reason"] = member.catch_up.reason
-        facts["catch_up_leader"] = member.catch_up.leader
-    current = member.quorums.current
+    if member.state.catch_up is not None:
+        facts["catch_up"] = member.state.catch_up.kind
+        facts["catch_up_reason"] = member.state.catch_up.reason
+        facts["catch_up_leader"] = member.state.catch_up.leader
+    current = member.state.quorums.current
     facts["config_version"] = format_zxid(current.version)
     facts["voters"] = ",".join(map(str, sorted(current.voters)))
     facts["observers"] = ",".join(
@@ -139,7 +144,7 @@ def _member_facts(member: Member) -> dict[str, str | int]:
     return facts
 
 
-def monitor_facts(server: Server) -> Mapping[str, str]:
+def monitor_facts(server: RunningServer) -> Mapping[str, str]:
     """What mntr and the admin command of that name show besides numbers, in its order."""
     shown = {"version": VERSION_TEXT, "server_state": server.mode}
     if server.member is not None:
@@ -148,12 +153,12 @@ def monitor_facts(server: Server) -> Mapping[str, str]:
     return shown | {f"keepfast_{name}": str(facts[name]) for name in _MONITORED if name in facts}
 
 
-def peer_state(server: Server) -> str:
+def peer_state(server: RunningServer) -> str:
     """Role and phase in Apache's words, such as `leading - broadcast`; "" for a server alone."""
     member = member_of(server)
     if member is None:
         return ""
-    role = "looking" if member.role is Role.SETTLING else member.role.value
+    role = "looking" if member.state.role is Role.SETTLING else member.state.role.value
     if role == "looking":
         return f"{role} - election"
     if server.is_serving:

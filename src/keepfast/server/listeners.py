@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from keepfast.server.certificate_keeper import CertificateKeeper
-from keepfast.server.client_port import ClientProtocol
+from keepfast.server.client_port import ClientPort
 from keepfast.server.last_turns import LAST_TURNS, close_listener
-from keepfast.server.tls_port import TlsOptions, TlsPort
-
-if TYPE_CHECKING:
-    from keepfast.server.server import Server
+from keepfast.server.listening import open_listeners
+from keepfast.server.server_options import TlsOptions
+from keepfast.server.tasks import spawn
+from keepfast.server.tls_port import TlsPort
 
 # Unless the configuration says how many. A thousand clients that come back at once are not refused.
 _USUAL_BACKLOG: Final = 1024
@@ -20,17 +20,15 @@ _USUAL_BACKLOG: Final = 1024
 class Listeners:
     """All client ports of a server."""
 
-    def __init__(self, server: Server) -> None:
-        """Read the key stores, if there are any. Raises ConfigError."""
-        self._server = server
+    def __init__(self, gate: ClientPort, keeper: CertificateKeeper | None) -> None:
+        self._gate = gate
         self._tls: tuple[TlsOptions, CertificateKeeper] | None = None
-        if server.options.tls is not None:
-            keeper = CertificateKeeper(server.options.tls.config, server.log)
-            self._tls = (server.options.tls, keeper)
-        self._plain: asyncio.Server | None = None
+        if gate.options.tls is not None and keeper is not None:
+            self._tls = (gate.options.tls, keeper)
+        self._plain: list[asyncio.Server] = []
         self._ports: list[TlsPort] = []
         self._watching: asyncio.Task[None] | None = None
-        backlog = server.options.backlog
+        backlog = gate.options.backlog
         self._backlog = backlog if backlog > 0 else _USUAL_BACKLOG
         # Where they listen, once they do; None: there is no such port.
         self.port: int | None = None
@@ -46,30 +44,34 @@ class Listeners:
             raise
 
     async def _open_plain(self) -> None:
-        server, options = self._server, self._server.options
+        gate, options = self._gate, self._gate.options
         if options.port is None:
             return
         if self._tls is not None and self._tls[0].is_on_client_port:
-            port = TlsPort(server, *self._tls, takes_plain=True)
+            port = TlsPort(gate, *self._tls, takes_plain=True)
             self._ports.append(port)
             self.port = await port.open(options.host, options.port, self._backlog)
             return
-        self._plain = await asyncio.get_running_loop().create_server(
-            lambda: ClientProtocol(server), options.host, options.port, backlog=self._backlog
-        )
-        self.port = self._plain.sockets[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        for listener in await open_listeners(options.host, options.port, self._backlog):
+            server = await loop.create_server(
+                gate.make_protocol, sock=listener, backlog=self._backlog
+            )
+            self._plain.append(server)
+        self.port = self._plain[0].sockets[0].getsockname()[1]
 
     async def _open_tls(self) -> None:
         if self._tls is None:
             return
         options, keeper = self._tls
         if options.port is not None:
-            port = TlsPort(self._server, options, keeper, takes_plain=False)
+            port = TlsPort(self._gate, options, keeper, takes_plain=False)
             self._ports.append(port)
             self.secure_port = await port.open(options.host, options.port, self._backlog)
-            self._server.log.info("serving-tls", address=options.host, port=self.secure_port)
+            self._gate.secure_port = self.secure_port
+            self._gate.log.info("serving-tls", address=options.host, port=self.secure_port)
         if options.is_reloading:
-            self._watching = asyncio.get_running_loop().create_task(keeper.watch())
+            self._watching = spawn(keeper.watch())
 
     async def close(self) -> None:
         """Take no more clients."""
@@ -77,12 +79,12 @@ class Listeners:
             self._watching.cancel()
         for port in self._ports:
             port.close()
-        if self._plain is not None:
-            await close_listener(self._plain)
+        for server in self._plain:
+            await close_listener(server)
 
     async def wait_closed(self) -> None:
         """Cut off who is still there, and who was let in just before the ports closed."""
         for _ in range(LAST_TURNS):
             # What is aborted closes its socket in the next turn.
             await asyncio.sleep(0)
-            self._server.drop_connections()
+            self._gate.abort_all()

@@ -13,14 +13,34 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, TextIO
 
+from keepfast.wire import safe_json, safe_lines
+
 ROOT_LOGGER: Final = "keepfast"
 AUDIT_LOGGER: Final = "keepfast.audit"
+
+# Events that anybody who reaches an open port can bring about: one line of each kind a minute,
+# unless debug lines are wanted.
+BY_STRANGERS: Final = frozenset(
+    (
+        *("closed", "refused"),
+        *("peer-refused", "peer-broke-protocol", "learner-refused", "notification-dropped"),
+        *("stranger-linked", "stranger-unlinked", "vote-of-unknown-state", "vote-of-my-own-id"),
+        *("vote-for-no-voter", "vote-of-implausible-round", "vote-of-implausible-epoch"),
+        *("vote-with-malformed-config",),
+    )
+)
+_MINUTE: Final = 60.0
+_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
+_KIND_LENGTH: Final = 80
+_MAX_KINDS: Final = 256
 
 # A reader of key=value must find the end of a value.
 _NEEDS_QUOTES: Final = frozenset(' "=\\\t\r\n')
@@ -33,7 +53,7 @@ class LogFormat(Enum):
     JSON = "json"
 
 
-class Event:
+class LogEvent:
     """What happened, with its fields; its text is the line for people."""
 
     __slots__ = ("fields", "name")
@@ -50,7 +70,7 @@ class Event:
 def _quoted(text: str) -> str:
     if text and text.isprintable() and _NEEDS_QUOTES.isdisjoint(text):
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return safe_json(json.dumps(text, ensure_ascii=False))
 
 
 class EventLog:
@@ -59,6 +79,7 @@ class EventLog:
     def __init__(self, context: Callable[[], Mapping[str, object]], name: str) -> None:
         self._context = context
         self._logger = logging.getLogger(name)
+        self._limit = _MinuteLimit()
 
     def info(self, event: str, **fields: object) -> None:
         """Something that is part of normal work."""
@@ -69,16 +90,53 @@ class EventLog:
         self._log(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Something that failed; the server goes on."""
+        """Something that failed; the server continues."""
         self._log(logging.ERROR, event, fields)
 
-    def critical(self, event: str, **fields: object) -> None:
-        """Something after which the server does not go on."""
-        self._log(logging.CRITICAL, event, fields)
+    def critical(self, event: str, *, error: Exception | None = None, **fields: object) -> None:
+        """Something after which the server stops; with an error, also where it arose."""
+        self._log(logging.CRITICAL, event, fields, error)
 
-    def _log(self, level: int, event: str, fields: Mapping[str, object]) -> None:
-        if self._logger.isEnabledFor(level):
-            self._logger.log(level, Event(event, {**self._context(), **fields}))
+    def _log(
+        self,
+        level: int,
+        event: str,
+        fields: Mapping[str, object],
+        error: Exception | None = None,
+    ) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        # Whoever asks for debug lines looks for one client, and wants all of them.
+        if event in BY_STRANGERS and not self._logger.isEnabledFor(logging.DEBUG):
+            left_out = self._limit.count(event, fields.get("reason"))
+            if left_out is None:
+                return
+            if left_out:
+                fields = {**fields, "left_out": left_out}
+        line = LogEvent(event, {**self._context(), **fields})
+        self._logger.log(level, line, exc_info=error)
+
+
+class _MinuteLimit:
+    """Lets one line of each kind through a minute."""
+
+    def __init__(self) -> None:
+        # Kind -> when one was written last, and how many were left out since.
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def count(self, event: str, reason: object) -> int | None:
+        """How many were left out since the last line of this kind; None: leave this out, too."""
+        # Numbers in a reason are somebody's choice: they do not make it another kind.
+        kind = (event, _NUMBER.sub("#", str(reason))[:_KIND_LENGTH])
+        now = time.monotonic()
+        since, left_out = self._seen.get(kind, (-_MINUTE, 0))
+        if now - since < _MINUTE:
+            self._seen[kind] = (since, left_out + 1)
+            return None
+        if len(self._seen) >= _MAX_KINDS:
+            self._seen.clear()
+        self._seen[kind] = (now, 0)
+        return left_out
 
 
 class TextFormatter(logging.Formatter):
@@ -88,7 +146,7 @@ class TextFormatter(logging.Formatter):
         lines = f"{_time_of(record)} {record.levelname} {record.getMessage()}"
         if record.exc_info:
             lines += "\n" + self.formatException(record.exc_info)
-        return lines
+        return safe_lines(lines)
 
 
 class JsonFormatter(logging.Formatter):
@@ -100,7 +158,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
         }
-        if isinstance(record.msg, Event):
+        if isinstance(record.msg, LogEvent):
             document |= {"event": record.msg.name, **record.msg.fields}
         else:
             document["event"] = record.getMessage()

@@ -4,28 +4,28 @@
 between them either: what is counted is counted by those who do the work.
 
 A metric of Apache's that has no counterpart here is there with 0, so that dashboards and alerts
-that name it go on working.
+that name it keep working.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from keepfast.quorum import Step
 from keepfast.replica import Distribution, Summary
 from keepfast.server.ensemble_report import standing_of
 from keepfast.server.metric_help import HELP
 from keepfast.server.reports import file_descriptors, node_count
+from keepfast.server.running_server import RunningServer
 from keepfast.storage import Standing
 from keepfast.tree import quota_uses
 from keepfast.wire import EventType
 
-if TYPE_CHECKING:
-    from keepfast.server.server import Server
-
 _DECIMALS: Final = 4
+_SMALL_DECIMALS: Final = 7
+_TOTAL: Final = "_total"
 _QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999))
 _SHOWN_QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -82,7 +82,7 @@ _DISTRIBUTIONS: Final = (
 )
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """What a metric is."""
 
     GAUGE = "gauge"
@@ -94,29 +94,39 @@ class Metric(NamedTuple):
     """One value of one moment; `key` is set for one of a set, such as a namespace."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     value: float | Summary
     key: str = ""
 
 
-def collect(server: Server) -> list[Metric]:
+def collect(server: RunningServer) -> list[Metric]:
     """All metrics, in a fixed order: gauges, counters, summaries, distributions, our own."""
-    metrics = [Metric(name, Kind.GAUGE, value) for name, value in _gauges(server).items()]
-    metrics += [Metric(name, Kind.GAUGE, value) for name, value in _ensemble_gauges(server).items()]
+    metrics = [Metric(name, MetricKind.GAUGE, value) for name, value in _gauges(server).items()]
+    metrics += [
+        Metric(name, MetricKind.GAUGE, value) for name, value in _ensemble_gauges(server).items()
+    ]
     metrics += _quota_gauges(server)
     counted = _counters(server)
-    metrics += [Metric(name, Kind.COUNTER, counted.get(name, 0)) for name in _COUNTERS]
+    metrics += [Metric(name, MetricKind.COUNTER, counted.get(name, 0)) for name in _COUNTERS]
     measured = _summaries(server)
     nothing, nothing_spread = Summary(), Distribution()
-    metrics += [Metric(name, Kind.SUMMARY, measured.get(name, nothing)) for name in _SUMMARIES]
     metrics += [
-        Metric(name, Kind.SUMMARY, measured.get(name, nothing_spread)) for name in _DISTRIBUTIONS
+        Metric(name, MetricKind.SUMMARY, measured.get(name, nothing)) for name in _SUMMARIES
     ]
-    metrics += [Metric(name, Kind.GAUGE, value) for name, value in _own_gauges(server).items()]
+    metrics += [
+        Metric(name, MetricKind.SUMMARY, measured.get(name, nothing_spread))
+        for name in _DISTRIBUTIONS
+    ]
+    metrics += [
+        Metric(name, MetricKind.GAUGE, value) for name, value in _own_gauges(server).items()
+    ]
+    metrics += [
+        Metric(name, MetricKind.COUNTER, value) for name, value in _own_counters(server).items()
+    ]
     return metrics
 
 
-def _gauges(server: Server) -> dict[str, float]:
+def _gauges(server: RunningServer) -> dict[str, float]:
     replica = server.replica
     tree, statistics = replica.tree, replica.statistics
     latency, sizes = statistics.latency(), statistics.responses
@@ -131,10 +141,10 @@ def _gauges(server: Server) -> dict[str, float]:
         "outstanding_requests": replica.outstanding,
         "uptime": server.uptime_ms,
         "znode_count": node_count(server),
-        "watch_count": replica.watches.reported_count(),
+        "watch_count": replica.service.watches.reported_count(),
         "ephemerals_count": sum(map(len, tree.ephemerals.values())),
         "approximate_data_size": tree.data_size,
-        "global_sessions": len(replica.sessions),
+        "global_sessions": len(replica.service.sessions),
         "local_sessions": 0,
         "open_file_descriptor_count": descriptors,
         "max_file_descriptor_count": most_descriptors,
@@ -149,16 +159,16 @@ def _gauges(server: Server) -> dict[str, float]:
     }
 
 
-def _ensemble_gauges(server: Server) -> dict[str, float]:
+def _ensemble_gauges(server: RunningServer) -> dict[str, float]:
     """Those that only members of an ensemble have, by Apache's names."""
-    member = None if server.member is None else server.member.member
+    member = server.member
     if member is None:
         return {}
-    gauges: dict[str, float] = {"quorum_size": len(member.quorums.voters)}
+    gauges: dict[str, float] = {"quorum_size": len(member.state.quorums.voters)}
     leader = member.leader
     if leader is not None:
         current = [one for one in leader.learners.values() if one.step is Step.CURRENT]
-        voting = [one for one in current if one.server_id in member.quorums.voters]
+        voting = [one for one in current if one.server_id in member.state.quorums.voters]
         followers = [one for one in voting if one.is_follower]
         gauges |= {
             "learners": len(leader.learners),
@@ -166,12 +176,12 @@ def _ensemble_gauges(server: Server) -> dict[str, float]:
             "synced_non_voting_followers": sum(one.is_follower for one in current) - len(followers),
             "synced_observers": sum(not one.is_follower for one in current),
             "pending_syncs": 0,
-            "leader_uptime": member.now_ms - leader.started_ms,
+            "leader_uptime": member.state.now_ms - leader.started_ms,
         }
     return gauges
 
 
-def _quota_gauges(server: Server) -> Iterator[Metric]:
+def _quota_gauges(server: RunningServer) -> Iterator[Metric]:
     """Quotas, added up by the first part of their paths."""
     sums: dict[str, list[int]] = {}
     for path, *numbers in quota_uses(server.replica.tree):
@@ -181,10 +191,10 @@ def _quota_gauges(server: Server) -> Iterator[Metric]:
     for position, what in enumerate(("count_limit", "bytes_limit", "count_usage", "bytes_usage")):
         for namespace, totals in sorted(sums.items()):
             name = f"quota_{what}_per_namespace"
-            yield Metric(name, Kind.GAUGE, totals[position], namespace)
+            yield Metric(name, MetricKind.GAUGE, totals[position], namespace)
 
 
-def _counters(server: Server) -> dict[str, int]:
+def _counters(server: RunningServer) -> dict[str, int]:
     replica, own = server.replica.statistics, server.statistics
     return {
         "bytes_received_count": replica.bytes_received,
@@ -206,7 +216,7 @@ def _counters(server: Server) -> dict[str, int]:
     }
 
 
-def _summaries(server: Server) -> Mapping[str, Summary]:
+def _summaries(server: RunningServer) -> Mapping[str, Summary]:
     replica, own = server.replica.statistics, server.statistics
     told = replica.watchers_told
     return {
@@ -228,26 +238,35 @@ def _summaries(server: Server) -> Mapping[str, Summary]:
     }
 
 
-def _own_gauges(server: Server) -> dict[str, float]:
+def _own_gauges(server: RunningServer) -> dict[str, float]:
     """What Apache has no name for."""
-    store, standing = server.syncer.store, standing_of(server)
+    store, standing, turns = server.store, standing_of(server), server.statistics.turns
     gauges: dict[str, float] = {
         "keepfast_data_whole": int(standing is Standing.WHOLE and not store.degraded),
         "keepfast_serving": int(server.is_serving),
-        "keepfast_writable": int(server.replica.is_writable),
+        "keepfast_writable": int(server.replica.service.is_writable),
         "keepfast_disk_free_bytes": server.free_bytes(),
         "keepfast_last_zxid": server.replica.tree.last_zxid,
-        "keepfast_fsync_threshold_exceed_count": server.statistics.fsyncs_over_limit,
+        "keepfast_loop_held_worst_seconds": round(turns.worst_ms / 1000, _SMALL_DECIMALS),
+        "keepfast_loop_held_p99_seconds": round(turns.quantile_ms(0.99) / 1000, _SMALL_DECIMALS),
     }
-    member = None if server.member is None else server.member.member
+    member = server.member
     if member is not None:
-        leader = member.server_id if member.leader is not None else member.leader_id
+        leader = member.state.server_id if member.leader is not None else member.state.leader_id
         gauges |= {
-            "keepfast_accepted_epoch": member.accepted_epoch,
-            "keepfast_current_epoch": member.current_epoch,
+            "keepfast_accepted_epoch": member.state.accepted_epoch,
+            "keepfast_current_epoch": member.state.current_epoch,
             "keepfast_leader_id": -1 if leader is None else leader,
         }
     return gauges
+
+
+def _own_counters(server: RunningServer) -> dict[str, int]:
+    statistics = server.statistics
+    return {
+        "keepfast_slow_fsyncs_total": statistics.fsyncs_over_limit,
+        "keepfast_slow_turns_total": statistics.turns.over_limit,
+    }
 
 
 def flat_values(metrics: Sequence[Metric]) -> Iterator[tuple[str, float]]:
@@ -277,8 +296,10 @@ def exposition(metrics: Sequence[Metric]) -> bytes:
     families: dict[str, Family] = {}
     for name, kind, value, key in metrics:
         # Apache's counters do not end in _total, and the library adds that to every counter.
-        shown_kind = "unknown" if kind is Kind.COUNTER else kind.value
-        family = families.setdefault(name, Family(name, _help(name), shown_kind))
+        is_untyped = kind is MetricKind.COUNTER and not name.endswith(_TOTAL)
+        shown_kind = "unknown" if is_untyped else kind.value
+        shown_name = name.removesuffix(_TOTAL)
+        family = families.setdefault(name, Family(shown_name, _help(name), shown_kind))
         labels = {"key": key} if key else {}
         if not isinstance(value, Summary):
             family.add_sample(name, labels, value)

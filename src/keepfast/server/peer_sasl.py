@@ -1,29 +1,49 @@
-"""Who may join: SASL DIGEST-MD5 between servers, as `quorum.auth.*` and the JAAS file want it.
+"""Who may join: SASL between servers, as `quorum.auth.*` and the JAAS file want it.
 
     dialler                                   acceptor
-    magic, status 0, empty token         ->
-                                        <-    magic, status 0 (go on), challenge
+    magic, status 0, first token         ->
+                                        <-    magic, status 0 (continue), challenge
     magic, status 0, response            ->
                                         <-    magic, status 1 (success), proof; or -1 (error)
 
-It comes behind the hello of an election connection, and first of all on a quorum port. A dialler
-that does not have to prove itself (`learnerRequireSasl=false`) just goes on; an acceptor that does
-not insist on it (`serverRequireSasl=false`) sees by the magic which of the two it is, and lets in
-who fails, too: that is how an ensemble is changed over while it runs.
+The mechanism is what the section is about: DIGEST-MD5, or Kerberos (kerberos.py), which may wait
+for a KDC. Steps are therefore taken on threads, those of diallers apart from those of acceptors.
+
+It comes after the hello of an election connection, and first of all on a quorum port. A dialler
+that does not have to prove itself (`learnerRequireSasl=false`) just continues; an acceptor that
+does not insist on it (`serverRequireSasl=false`) sees by the magic which of the two it is, and lets
+in who fails, too: that is how an ensemble is changed over while it runs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
-from keepfast.replica import QUORUM_SERVICE, DigestMd5, DigestMd5Client
-from keepfast.server.config_errors import ConfigError
-from keepfast.server.config_security import QuorumAuthConfig
-from keepfast.server.jaas import LoginModule, digest_users, read_jaas, wants_kerberos
+from keepfast.apache import (
+    ConfigError,
+    KerberosLogin,
+    LoginModule,
+    QuorumAuthConfig,
+    digest_users,
+    kerberos_login,
+    read_jaas,
+)
+from keepfast.replica import QUORUM_SERVICE, DigestMd5, DigestMd5Client, Exchange
+from keepfast.server.kerberos import (
+    LONGEST_TOKEN,
+    GssapiClient,
+    GssapiServer,
+    Realm,
+    peer_judge,
+    service_at,
+)
 from keepfast.server.logs import EventLog
 from keepfast.server.peer_stream import PeerStream
 from keepfast.wire import (
@@ -34,48 +54,73 @@ from keepfast.wire import (
     encode,
 )
 
+T = TypeVar("T")
+
 _HEAD: Final = struct.Struct(">qii")
 _MAGIC: Final = QUORUM_AUTH_MAGIC.to_bytes(8)
 _GOES_ON: Final = 0
 _SUCCESS: Final = 1
 _ERROR: Final = -1
-# RFC 2831 allows 4096 for a response; what Kerberos would need is not spoken here.
-_LONGEST_TOKEN: Final = 4096
 _NONCE_BYTES: Final = 24
+# RFC 2831 allows 4096 for a response.
+_LONGEST_RESPONSE: Final = 4096
+# Low: a KDC that does not answer holds up logins to other servers, too. High: idle threads.
+_THREADS: Final = 4
+
+
+class DialledExchange(Protocol):
+    """The dialler's side of one exchange, by whatever mechanism."""
+
+    # Whether this side has said all that it has to, and the other one has proven itself.
+    is_complete: bool
+
+    def step(self, token: bytes) -> bytes:
+        """The next token; the first one comes after nothing. Raises KeeperError(AUTH_FAILED)."""
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, "keepfast-sasl")
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSasl:
-    """What this server knows: its own user and password, and those of servers that dial."""
+    """Logs in to other servers, and has them log in."""
 
-    user: str
-    password: str = field(repr=False)
-    users: Mapping[str, str] = field(repr=False)
+    # Begin an exchange with the server on a host, and with one that has dialled.
+    dial: Callable[[str], DialledExchange] = field(repr=False)
+    accept: Callable[[], Exchange] = field(repr=False)
     log: EventLog = field(repr=False)
     # Whether a connection that this server makes begins with the exchange.
     is_proving: bool = False
     # Whether others have to succeed in it.
     is_required: bool = False
+    longest_token: int = _LONGEST_RESPONSE
+    _dialling: ThreadPoolExecutor = field(default_factory=_threads, repr=False)
+    _accepting: ThreadPoolExecutor = field(default_factory=_threads, repr=False)
 
     async def prove(self, stream: PeerStream) -> None:
         """The dialler's side, if it is wanted. Raises PeerProtocolError or OSError."""
         if not self.is_proving:
             return
-        client = DigestMd5Client(self.user, self.password, _nonce(), QUORUM_SERVICE)
-        _send(stream, _GOES_ON, b"")
+        client = self.dial(stream.dialled_host)
+        token = await self._next(client, b"")
         while True:
-            status, token = await _receive(stream)
+            _send(stream, _GOES_ON, token)
+            status, token = await self._receive(stream)
             if status not in (_GOES_ON, _SUCCESS):
-                raise PeerProtocolError("the other server does not accept our user or password")
-            try:
-                answer = client.step(token)
-            except KeeperError as error:
-                raise PeerProtocolError(f"SASL: {error.detail}") from None
+                raise PeerProtocolError("the other server does not accept our login")
+            if not client.is_complete:
+                token = await self._next(client, token)
             if status == _SUCCESS:
                 break
-            _send(stream, _GOES_ON, answer)
         if not client.is_complete:
-            raise PeerProtocolError("the other server does not prove that it knows the password")
+            raise PeerProtocolError("the other server does not prove that it is one of ours")
+
+    async def _next(self, client: DialledExchange, token: bytes) -> bytes:
+        try:
+            return await _aside(self._dialling, partial(client.step, token))
+        except KeeperError as error:
+            raise PeerProtocolError(f"SASL: {error.detail}") from None
 
     async def check(self, stream: PeerStream) -> None:
         """The acceptor's side. Raises PeerProtocolError if the other must not get in, or OSError.
@@ -86,11 +131,11 @@ class PeerSasl:
             if self.is_required:
                 raise PeerProtocolError(f"{stream.address} does not try to authenticate")
             return
-        server = DigestMd5(self.users, _nonce(), QUORUM_SERVICE)
+        server = self.accept()
         try:
             while True:
-                _, token = await _receive(stream)
-                answer = server.step(token)
+                _, token = await self._receive(stream)
+                answer = await _aside(self._accepting, partial(server.step, token))
                 if server.user is not None:
                     _send(stream, _SUCCESS, answer)
                     return
@@ -101,57 +146,101 @@ class PeerSasl:
                 raise PeerProtocolError(f"{stream.address}: SASL: {error.detail}") from None
             self.log.warning("peer-not-authenticated", address=stream.address, reason=error.detail)
 
+    async def _receive(self, stream: PeerStream) -> tuple[int, bytes]:
+        magic, status, length = _HEAD.unpack(await stream.read_exactly(_HEAD.size))
+        if magic != QUORUM_AUTH_MAGIC:
+            raise PeerProtocolError(f"{stream.address} does not speak SASL")
+        if not -1 <= length <= self.longest_token:
+            raise PeerProtocolError(f"{stream.address} sends a token of {length} bytes")
+        return status, await stream.read_exactly(max(length, 0))
 
-def load_peer_sasl(config: QuorumAuthConfig, jaas_file: str, log: EventLog) -> PeerSasl | None:
-    """What the settings and the JAAS file say; None if it is off. Raises ConfigError."""
+
+async def _aside(threads: ThreadPoolExecutor, step: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, step)
+
+
+def load_peer_sasl(
+    config: QuorumAuthConfig,
+    jaas_file: str,
+    log: EventLog,
+    hosts: Collection[str] = (),
+    krb5_config_file: str = "",
+) -> PeerSasl | None:
+    """What the settings and the JAAS file say; None if it is off. Raises ConfigError.
+
+    `hosts` are those of the members.
+    """
     if not config.enable_sasl:
         return None
-    if config.fips_mode and config.learner_require_sasl:
-        raise ConfigError("must be false: servers log in by DIGEST-MD5", key="fips-mode")
     if not jaas_file:
         raise ConfigError(
             "needed for quorum.auth.enableSasl", key="java.security.auth.login.config"
         )
     sections = read_jaas(jaas_file)
-    accepting = _section(sections, config.server_login_context, jaas_file)
-    dialling = _section(sections, config.learner_login_context, jaas_file)
-    options = dialling[0].options if dialling else {}
-    if "username" not in options or "password" not in options:
-        reason = f"section {config.learner_login_context} needs username and password"
-        raise ConfigError(reason, file=jaas_file)
+    accepting, theirs = _section(sections, config.server_login_context, jaas_file)
+    dialling, ours = _section(sections, config.learner_login_context, jaas_file)
+    if (ours is None) != (theirs is None):
+        raise ConfigError("servers log in by Kerberos in one section, not in both", file=jaas_file)
+    if ours is None or theirs is None:
+        user, password = _digest_login(config, dialling, jaas_file)
+        sasl = digest_sasl(user, password, digest_users(accepting), log)
+    else:
+        realm = Realm(krb5_config_file)
+        realm.check(theirs, config.server_login_context, jaas_file)
+        realm.check(ours, config.learner_login_context, jaas_file)
+        mine = [realm.principal(one.principal) for one in (ours, theirs)]
+        sasl = PeerSasl(
+            partial(_dial_by_kerberos, realm, ours, config.service_principal),
+            partial(GssapiServer, realm, theirs, peer_judge(mine, hosts)),
+            log,
+            longest_token=LONGEST_TOKEN,
+        )
+    return replace(
+        sasl, is_proving=config.learner_require_sasl, is_required=config.server_require_sasl
+    )
+
+
+def digest_sasl(user: str, password: str, users: Mapping[str, str], log: EventLog) -> PeerSasl:
+    """Logins by DIGEST-MD5: our own, and those of servers that dial."""
     return PeerSasl(
-        options["username"],
-        options["password"],
-        digest_users(accepting),
+        lambda _: DigestMd5Client(user, password, _nonce(), QUORUM_SERVICE),
+        lambda: DigestMd5(users, _nonce(), QUORUM_SERVICE),
         log,
-        is_proving=config.learner_require_sasl,
-        is_required=config.server_require_sasl,
     )
 
 
 def _section(
     sections: Mapping[str, tuple[LoginModule, ...]], name: str, file: str
-) -> tuple[LoginModule, ...]:
+) -> tuple[tuple[LoginModule, ...], KerberosLogin | None]:
     modules = sections.get(name)
     if modules is None:
         raise ConfigError(f"there is no section {name}", file=file)
-    if wants_kerberos(modules):
-        raise ConfigError(f"section {name}: Kerberos is not supported, DIGEST-MD5 is", file=file)
-    return modules
+    return modules, kerberos_login(modules, name, file)
+
+
+def _digest_login(
+    config: QuorumAuthConfig, modules: tuple[LoginModule, ...], file: str
+) -> tuple[str, str]:
+    """User and password of this server."""
+    options = modules[0].options if modules else {}
+    if config.fips_mode and config.learner_require_sasl:
+        raise ConfigError("must be false: servers log in by DIGEST-MD5", key="fips-mode")
+    if "username" not in options or "password" not in options:
+        reason = f"section {config.learner_login_context} needs username and password"
+        raise ConfigError(reason, file=file)
+    return options["username"], options["password"]
+
+
+def _dial_by_kerberos(
+    realm: Realm, login: KerberosLogin, service: str, host: str
+) -> DialledExchange:
+    me = realm.principal(login.principal)
+    return GssapiClient(realm, login, service_at(service, host, realm, me))
 
 
 def _nonce() -> str:
     return secrets.token_urlsafe(_NONCE_BYTES)
 
 
-def _send(stream: PeerStream, status: int, token: bytes) -> None:
+def _send(stream: PeerStream, status: int, token: bytes | None) -> None:
     stream.write(encode(QuorumAuthPacket(QUORUM_AUTH_MAGIC, status, token)))
-
-
-async def _receive(stream: PeerStream) -> tuple[int, bytes]:
-    magic, status, length = _HEAD.unpack(await stream.read_exactly(_HEAD.size))
-    if magic != QUORUM_AUTH_MAGIC:
-        raise PeerProtocolError(f"{stream.address} does not speak SASL")
-    if not -1 <= length <= _LONGEST_TOKEN:
-        raise PeerProtocolError(f"{stream.address} sends a token of {length} bytes")
-    return status, await stream.read_exactly(max(length, 0))

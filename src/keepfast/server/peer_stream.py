@@ -15,20 +15,22 @@ from functools import partial
 from typing import Final, cast
 
 from keepfast.quorum import Address
+from keepfast.server.listening import UnresolvedHostError, open_listeners, peer_address
 from keepfast.server.logs import EventLog
 from keepfast.server.peer_tls import PeerTls
+from keepfast.server.tasks import spawn
 from keepfast.wire import PeerProtocolError, invariant
 
-# How much a stream holds before the other side has to wait.
-_MOST_UNREAD_BYTES: Final = 1 << 20
+# How much a stream holds, beyond what is waited for, before the other side has to wait.
+_MOST_UNREAD_BYTES: Final = 64 << 10
 _BACKLOG: Final = 128
 _PAUSE_SECONDS: Final = 1.0
 _HANDSHAKE_SECONDS: Final = 10.0
 _FAREWELL_SECONDS: Final = 2.0
 _HANDSHAKE_RECORD: Final = b"\x16"
-# Connections that have not said who they are. Low: restarts of many servers get in each other's
-# way. High: strangers cost memory.
-_MOST_ARRIVING: Final = 256
+# Connections that have not said who they are; the oldest goes for one more. Low: restarts of many
+# servers get in each other's way. High: strangers cost memory.
+_MAX_ARRIVING: Final = 64
 
 Welcome = Callable[["PeerStream"], Awaitable[None]]
 
@@ -44,6 +46,8 @@ class PeerStream(asyncio.Protocol):
         self._is_lost = False
         self._is_paused = False
         self._next: asyncio.Protocol | None = None
+        # What the configuration calls the host that was dialled.
+        self.dialled_host = ""
         # Called when what was written has left, after `is_congested` was true.
         self.on_drained: Callable[[], None] | None = None
 
@@ -91,9 +95,15 @@ class PeerStream(asyncio.Protocol):
 
     @property
     def address(self) -> str:
-        """The other side's address, for messages."""
+        """The other side's address and port, for messages."""
         name = self.transport.get_extra_info("peername")
-        return str(Address(str(name[0]), int(name[1]))) if name else "?"
+        return str(Address(*peer_address(name))) if name else "?"
+
+    @property
+    def host(self) -> str:
+        """The other side's address; empty if it is not known."""
+        name = self.transport.get_extra_info("peername")
+        return peer_address(name)[0] if name else ""
 
     @property
     def is_congested(self) -> bool:
@@ -136,7 +146,9 @@ class PeerStream(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection when all is sent."""
-        if self._transport is not None:
+        # Once: closed again, the TLS layer of Python 3.11 lets go of what it needs, and an abort
+        # fails, or a look at what waits in it.
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def abort(self) -> None:
@@ -190,9 +202,13 @@ async def connect(
         except TimeoutError:
             failure = TimeoutError(f"{Address(host, port)} does not answer")
             continue
+        except socket.gaierror as error:
+            failure = UnresolvedHostError(host, error)
+            continue
         except OSError as error:
             failure = error
             continue
+        stream.dialled_host = host
         if tls is None or context is None:
             return stream
         try:
@@ -225,7 +241,8 @@ class PeerListener:
         self._tls = tls
         self._is_keep_alive = is_keep_alive
         self._sockets: list[socket.socket] = []
-        self._arriving: set[asyncio.Task[None]] = set()
+        # In the order of their arrival.
+        self._arriving: dict[asyncio.Task[None], None] = {}
 
     async def open(self, addresses: Sequence[Address]) -> list[int]:
         """Listen on all addresses; gives the ports. Raises OSError; then nothing listens."""
@@ -233,18 +250,9 @@ class PeerListener:
         ports = []
         try:
             for host, port in addresses:
-                places = await loop.getaddrinfo(
-                    host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-                )
-                for family, _, _, _, place in dict.fromkeys(places):
-                    listener = socket.create_server(
-                        (str(place[0]), port), family=family, backlog=_BACKLOG
-                    )
-                    listener.setblocking(False)
-                    self._sockets.append(listener)
-                    # Port 0: the system chose one for the first place, which holds for all.
-                    port = listener.getsockname()[1]
-                ports.append(port)
+                listeners = await open_listeners(host, port, _BACKLOG)
+                self._sockets += listeners
+                ports.append(listeners[0].getsockname()[1])
         except OSError:
             self.close()
             raise
@@ -253,7 +261,7 @@ class PeerListener:
         return ports
 
     def close(self) -> None:
-        """Listen no longer. Connections that are still welcomed end; all others go on."""
+        """Listen no longer. Connections that are still welcomed end; all others continue."""
         loop = asyncio.get_running_loop()
         for task in self._arriving:
             task.cancel()
@@ -279,13 +287,14 @@ class PeerListener:
             loop.remove_reader(listener)
             loop.call_later(_PAUSE_SECONDS, self._resume, listener)
             return
-        if len(self._arriving) >= _MOST_ARRIVING:
+        if len(self._arriving) >= _MAX_ARRIVING:
             self._log.warning("peer-refused", reason="too many have not said who they are")
-            accepted.close()
-            return
+            oldest = next(iter(self._arriving))
+            del self._arriving[oldest]
+            oldest.cancel()
         stream = PeerStream(self._is_keep_alive)
-        task = loop.create_task(self._arrive(accepted, stream))
-        self._arriving.add(task)
+        task = spawn(self._arrive(accepted, stream))
+        self._arriving[task] = None
         task.add_done_callback(partial(self._arrived, accepted, stream))
 
     def _resume(self, listener: socket.socket) -> None:
@@ -295,7 +304,7 @@ class PeerListener:
     def _arrived(
         self, accepted: socket.socket, stream: PeerStream, task: asyncio.Task[None]
     ) -> None:
-        self._arriving.discard(task)
+        self._arriving.pop(task, None)
         if not stream.is_connected:
             accepted.close()
 

@@ -7,13 +7,12 @@ import ssl
 from functools import partial
 from typing import Final
 
+from keepfast.apache import EnsembleConfig, TlsConfig
 from keepfast.server.certificate_keeper import CertificateKeeper
-from keepfast.server.certificates import names_host, read_certificate
-from keepfast.server.config_ensemble import EnsembleConfig
-from keepfast.server.config_security import TlsConfig
+from keepfast.server.certificates import confirmed_name, names_host, read_certificate
+from keepfast.server.listening import peer_address
 from keepfast.server.logs import EventLog
 from keepfast.server.tls_context import client_context, server_context
-from keepfast.server.tls_port import confirmed_name
 
 _PREFIX: Final = "ssl.quorum."
 
@@ -77,7 +76,7 @@ class PeerTls:
             certificate = read_certificate(shown)
         except ValueError as error:
             raise ssl.SSLCertVerificationError(f"its certificate cannot be read: {error}") from None
-        address = str(transport.get_extra_info("peername")[0])
+        address, _ = peer_address(transport.get_extra_info("peername"))
         names = [address] if host is None else [host, address]
         if any(names_host(certificate, name) for name in names):
             return
@@ -89,12 +88,12 @@ class PeerTls:
 
 def load_peer_tls(ensemble: EnsembleConfig, config: TlsConfig, log: EventLog) -> PeerTls | None:
     """What the settings say; None if servers talk in the clear. Raises ConfigError."""
-    if not ensemble.ssl_quorum and not ensemble.port_unification:
+    if not ensemble.ssl_quorum and not ensemble.quorum_port_unification:
         return None
     return PeerTls(
         config,
         log,
         is_dialling=ensemble.ssl_quorum,
-        takes_plain=ensemble.port_unification,
+        takes_plain=ensemble.quorum_port_unification,
         is_reloading=ensemble.ssl_quorum_reload_cert_files,
     )

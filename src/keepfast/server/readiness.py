@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from keepfast.server.ensemble_report import reason_of, standing_of, tree_of
+from keepfast.server.ensemble_report import reason_of, standing_of
+from keepfast.server.running_server import RunningServer
 from keepfast.storage import Standing
 from keepfast.wire import format_zxid
-
-if TYPE_CHECKING:
-    from keepfast.server.server import Server
 
 
 class Condition(NamedTuple):
@@ -20,7 +18,7 @@ class Condition(NamedTuple):
     detail: str
 
 
-def conditions(server: Server) -> list[Condition]:
+def conditions(server: RunningServer) -> list[Condition]:
     """Everything that a ready server fulfils, in the order in which it comes about."""
     if not server.is_loaded:
         waiting = "the data directory is being read"
@@ -30,7 +28,7 @@ def conditions(server: Server) -> list[Condition]:
             Condition("serving", False, waiting),
             Condition("space", False, waiting),
         ]
-    tree = tree_of(server)
+    tree = server.core.tree
     at = "no state that may be served" if tree is None else f"at zxid {format_zxid(tree.last_zxid)}"
     return [
         Condition("loaded", True, at),
@@ -40,8 +38,8 @@ def conditions(server: Server) -> list[Condition]:
     ]
 
 
-def _whole(server: Server) -> Condition:
-    store, standing = server.syncer.store, standing_of(server)
+def _whole(server: RunningServer) -> Condition:
+    store, standing = server.store, standing_of(server)
     if standing is Standing.WHOLE:
         detail = "one contiguous history, proven from a snapshot to its last record"
         if store.degraded:
@@ -54,16 +52,16 @@ def _whole(server: Server) -> Condition:
     return Condition("whole", False, "; ".join(filter(None, reasons)))
 
 
-def _serving(server: Server) -> str:
+def _serving(server: RunningServer) -> str:
     reason = reason_of(server)
     if reason:
         return reason
     return f"as {server.mode}, {server.connection_count} connections"
 
 
-def _space(server: Server) -> Condition:
+def _space(server: RunningServer) -> Condition:
     free, reserve = server.free_bytes(), server.options.store.reserve_bytes
-    if server.syncer.has_space:
+    if server.driver.disk.has_space:
         return Condition("space", True, f"{free} bytes are free")
     detail = f"{free} bytes are free, less than the reserve of {reserve}: writes are refused"
     return Condition("space", False, detail)

@@ -6,15 +6,15 @@ import os
 import platform
 import socket
 import sys
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from keepfast import __version__
+from keepfast.apache import java_double
+from keepfast.quorum import Address
 from keepfast.replica import NO_OPERATION, WRITES, Connection
-from keepfast.server.java_text import java_double
+from keepfast.server.audit_log import user_name
+from keepfast.server.running_server import RunningServer
 from keepfast.wire import OpCode, ServerId
-
-if TYPE_CHECKING:
-    from keepfast.server.server import Server
 
 # The release whose protocol this server speaks: clients parse the number.
 COMPATIBLE_VERSION: Final = "3.9.5"
@@ -78,13 +78,13 @@ class ConnectionReport(NamedTuple):
     max_latency: int
 
 
-def connection_report(server: Server, connection: Connection) -> ConnectionReport:
+def connection_report(server: RunningServer, connection: Connection) -> ConnectionReport:
     """What is known about a connection."""
     latency = connection.latency()
     operation = connection.last_op
     is_quick = operation not in WRITES and operation != NO_OPERATION
     return ConnectionReport(
-        address=f"{connection.address}:{connection.port}",
+        address=str(Address(connection.address, connection.port)),
         interest=server.interest_of(connection),
         queued=len(connection.queue),
         received=connection.received,
@@ -103,7 +103,7 @@ def connection_report(server: Server, connection: Connection) -> ConnectionRepor
     )
 
 
-def connection_deadlines(server: Server) -> dict[int, list[Connection]]:
+def connection_deadlines(server: RunningServer) -> dict[int, list[Connection]]:
     """When connections would be given up if they stayed silent: monotonic ms, in order."""
     found: dict[int, list[Connection]] = {}
     for connection in server.connections():
@@ -123,21 +123,21 @@ class WatchSummary(NamedTuple):
     watches: int
 
 
-def watch_summary(server: Server) -> WatchSummary:
+def watch_summary(server: RunningServer) -> WatchSummary:
     """Numbers of watches on data."""
-    paths = server.replica.watches.watched_paths()
+    paths = server.replica.service.watches.watched_paths()
     watchers: set[Connection] = set()
     watchers.update(*paths.values())
     return WatchSummary(len(watchers), len(paths), sum(map(len, paths.values())))
 
 
-def watches_by_path(server: Server) -> dict[str, list[int]]:
+def watches_by_path(server: RunningServer) -> dict[str, list[int]]:
     """The sessions that watch the data of each path."""
-    watched = server.replica.watches.watched_paths()
+    watched = server.replica.service.watches.watched_paths()
     return {path: sorted(w.session_id for w in watched[path]) for path in sorted(watched)}
 
 
-def watches_by_session(server: Server) -> dict[int, list[str]]:
+def watches_by_session(server: RunningServer) -> dict[int, list[str]]:
     """The paths whose data each session watches."""
     found: dict[int, list[str]] = {}
     for path, sessions in watches_by_path(server).items():
@@ -146,12 +146,12 @@ def watches_by_session(server: Server) -> dict[int, list[str]]:
     return dict(sorted(found.items()))
 
 
-def node_count(server: Server) -> int:
+def node_count(server: RunningServer) -> int:
     """The number of znodes as Apache counts them: the root twice."""
     return server.replica.tree.node_count + 1
 
 
-def configuration(server: Server) -> dict[str, int | str]:
+def configuration(server: RunningServer) -> dict[str, int | str]:
     """The settings that Apache shows, by its names."""
     options = server.options
     replica = options.replica
@@ -164,7 +164,7 @@ def configuration(server: Server) -> dict[str, int | str]:
         "dataLogDir": os.path.abspath(server.directory.logs),
         "dataLogSize": log_size,
         "tickTime": replica.tick_ms,
-        "maxClientCnxns": options.max_connections_per_address,
+        "maxClientCnxns": replica.max_connections_per_address,
         "minSessionTimeout": replica.min_session_timeout_ms,
         "maxSessionTimeout": replica.max_session_timeout_ms,
         "clientPortListenBacklog": options.backlog,
@@ -211,16 +211,6 @@ def environment() -> dict[str, str]:
     }
 
 
-def user_name() -> str:
-    """Who runs this process; a number where the system knows no name."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
-
-
 def resident_bytes() -> int:
     """The greatest amount of memory that this process had; 0 where the system does not tell."""
     try:
@@ -244,8 +234,20 @@ def file_descriptors() -> tuple[int, int]:
     return -1, limit
 
 
-def latency_text(server: Server) -> str:
+def latency_text(server: RunningServer) -> str:
     """Least, mean and greatest time of requests, in ms."""
     latency = server.replica.statistics.latency()
     mean = java_double(round(latency.mean, 4))
     return f"{int(latency.least)}/{mean}/{int(latency.greatest)}"
+
+
+def reset_server(server: RunningServer) -> None:
+    """Begin to count anew everything but what belongs to single connections."""
+    server.replica.statistics.reset()
+    server.statistics.reset()
+
+
+def reset_connections(server: RunningServer) -> None:
+    """Begin to count anew for every connection."""
+    for connection in server.connections():
+        connection.reset_statistics()

@@ -5,34 +5,42 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TextIO
 
+import msgspec
+
+from keepfast.apache import ConfigError, ServerConfig
 from keepfast.replica import ReplicaOptions
 from keepfast.server.admin_options import admin_options
-from keepfast.server.config import ConfigError, ServerConfig
 from keepfast.server.security_options import (
     authentication_options,
     peer_security,
     tls_options,
 )
-from keepfast.server.server import NotWholeError, Server
+from keepfast.server.server import ListeningServer, NotWholeError
 from keepfast.server.server_options import ServerOptions
+from keepfast.server.systemd import SystemdNotifier
 from keepfast.server.throttle_options import throttle_options
 from keepfast.storage import Compression, StoreOptions
 from keepfast.tree import PrepareOptions
-from keepfast.wire import StorageError
+from keepfast.wire import MAX_TXN_BYTES, StorageError, safe_lines
 
 if TYPE_CHECKING:
-    from keepfast.server.member_driver import EnsembleOptions
+    from keepfast.server.peer_network import EnsembleOptions
 
 log = logging.getLogger("keepfast.server")
 
 EXIT_OK = 0
 EXIT_WRONG = 1
 EXIT_FAILED = 4
+
+# Beside the data of a member of a new ensemble.
+MARKER_NAME: Final = "initialize"
 
 # What a request leaves behind is freed at once, for it is in no cycle; hundreds of writes under way
 # would have the collector look at them again and again, to find nothing.
@@ -42,7 +50,7 @@ _GC_THRESHOLDS = (20_000, 20, 50)
 def options_of(config: ServerConfig) -> ServerOptions:
     """What a configuration means; reads the files it names. Raises ConfigError for those."""
     address = config.client_address
-    data, limits, features, timing = config.data, config.limits, config.features, config.timing
+    data = config.data
     return ServerOptions(
         data_dir=data.data_dir,
         log_dir=data.data_log_dir if data.data_log_dir != data.data_dir else None,
@@ -51,46 +59,64 @@ def options_of(config: ServerConfig) -> ServerOptions:
         tls=tls_options(config),
         backlog=config.client.backlog,
         is_keep_alive=config.client.tcp_keep_alive,
-        max_connections_per_address=max(limits.max_client_cnxns, 0),
-        max_connections=max(limits.max_cnxns, 0),
         snapshot_every=data.snap_count,
+        snapshot_every_bytes=max(data.snap_size_limit_kb, 0) << 10,
         retain_snapshots=data.autopurge_snap_retain_count
         if data.autopurge_purge_interval_ms > 0
         else 0,
         word_whitelist=config.four_letter_words,
         slow_fsync_ms=data.fsync_warning_threshold_ms,
+        session_passwords_file=config.auth.session_secret_file,
+        has_session_secret=config.auth.has_session_secret,
         admin=admin_options(config),
         ensemble=_ensemble(config),
         security=peer_security(config),
-        replica=ReplicaOptions(
-            server_id=config.ensemble.my_id if config.ensemble.my_id is not None else 1,
-            tick_ms=timing.tick_time_ms,
-            has_local_sessions=config.is_distributed and config.sessions.local_sessions_enabled,
-            has_session_upgrades=config.sessions.local_sessions_upgrading_enabled,
-            min_session_timeout_ms=timing.min_session_timeout_ms,
-            max_session_timeout_ms=timing.max_session_timeout_ms,
-            max_frame_bytes=limits.jute_max_buffer,
-            max_field_bytes=limits.jute_max_buffer + limits.jute_max_buffer_extra_size,
-            outstanding_limit=limits.global_outstanding_limit,
-            super_digest=config.auth.super_digest or None,
-            is_audited=config.audit.enable,
-            authentication=authentication_options(config.auth),
-            throttle=throttle_options(config),
-            container_check_ms=features.container_check_interval_ms,
-            container_max_per_minute=features.container_max_per_minute,
-            container_max_never_used_ms=features.container_max_never_used_interval_ms,
-            prepare=PrepareOptions(
-                is_ttl_enabled=features.extended_types,
-                is_quota_enforced=features.enforce_quota,
-                is_acl_skipped=features.skip_acl,
-                schemes=config.auth.schemes,
-            ),
-        ),
+        replica=_replica_options(config),
         store=StoreOptions(
             grow_bytes=min(max(data.pre_alloc_size_kb, 64) << 10, 1 << 20),
             segment_bytes=_segment_bytes(data.txn_log_size_limit_kb),
             reserve_bytes=data.disk_reserve_kb << 10,
-            compression=Compression(data.compression.value),
+            compression=Compression(data.compression),
+        ),
+    )
+
+
+def _replica_options(config: ServerConfig) -> ReplicaOptions:
+    limits, features, timing = config.limits, config.features, config.timing
+    return ReplicaOptions(
+        server_id=config.ensemble.my_id if config.ensemble.my_id is not None else 1,
+        tick_ms=timing.tick_time_ms,
+        has_local_sessions=config.is_distributed and config.sessions.local_sessions_enabled,
+        is_leader_serving=features.leader_serves,
+        has_session_upgrades=config.sessions.local_sessions_upgrading_enabled,
+        min_session_timeout_ms=timing.min_session_timeout_ms,
+        max_session_timeout_ms=timing.max_session_timeout_ms,
+        max_frame_bytes=limits.jute_max_buffer,
+        max_field_bytes=limits.jute_max_buffer + limits.jute_max_buffer_extra_size,
+        max_connections_per_address=max(limits.max_client_cnxns, 0),
+        max_connections=max(limits.max_cnxns, 0),
+        outstanding_limit=limits.global_outstanding_limit,
+        super_digest=config.auth.super_digest or None,
+        is_audited=config.audit.enable,
+        authentication=replace(
+            authentication_options(config.auth), max_id_bytes=limits.max_id_bytes
+        ),
+        throttle=throttle_options(config),
+        container_check_ms=features.container_check_interval_ms,
+        container_max_per_minute=features.container_max_per_minute,
+        container_max_never_used_ms=features.container_max_never_used_interval_ms,
+        prepare=PrepareOptions(
+            is_ttl_enabled=features.extended_types,
+            is_quota_enforced=features.enforce_quota,
+            is_acl_skipped=features.skip_acl,
+            schemes=config.auth.schemes,
+            max_txn_bytes=min(
+                limits.jute_max_buffer + limits.jute_max_buffer_extra_size, MAX_TXN_BYTES
+            ),
+            max_path_bytes=limits.max_path_bytes,
+            max_acl_entries=limits.max_acl_entries,
+            max_ephemeral_bytes=limits.max_ephemeral_bytes,
+            max_ephemerals=limits.max_ephemerals,
         ),
     )
 
@@ -104,17 +130,52 @@ def _ensemble(config: ServerConfig) -> EnsembleOptions | None:
     return ensemble_options(config)
 
 
+def check_directories(config: ServerConfig) -> None:
+    """Raise ConfigError if a directory is missing that this server is told not to make."""
+    data = config.data
+    if data.datadir_autocreate:
+        return
+    for key, path in (("dataDir", data.data_dir), ("dataLogDir", data.data_log_dir)):
+        # What Apache looks for: the folder inside, which only a mounted disk has.
+        place = os.path.join(path, "version-2")
+        if not os.path.isdir(place):
+            reason = f"there is no directory {place}, and datadir.autocreate is off"
+            raise ConfigError(reason, key=key, value=path)
+
+
+def with_marker(options: ServerOptions) -> ServerOptions:
+    """Trust an empty directory where the file `initialize` is beside it; takes the file away.
+
+    It is good for one start, as in Apache: left there, it would let a server whose disk was wiped
+    later vote at once.
+    """
+    ensemble = options.ensemble
+    if ensemble is None:
+        return options
+    try:
+        os.unlink(os.path.join(options.data_dir, MARKER_NAME))
+    except FileNotFoundError:
+        return options
+    log.info("initialize reason=the-operator-says-that-the-ensemble-is-new")
+    quorum = replace(ensemble.quorum, is_empty_trusted=True)
+    return replace(options, ensemble=msgspec.structs.replace(ensemble, quorum=quorum))
+
+
 def _segment_bytes(limit_kb: int) -> int:
     """Where a log file is rolled; without a limit where one has become unwieldy."""
     return limit_kb << 10 if limit_kb > 0 else StoreOptions().segment_bytes
 
 
-def run_server(config: ServerConfig, ready: Callable[[Server], None], errors: TextIO) -> int:
+def run_server(
+    config: ServerConfig, ready: Callable[[ListeningServer], None], errors: TextIO
+) -> int:
     """Serve until SIGTERM or SIGINT; gives the exit code. `ready` is called once it serves."""
     try:
         options = options_of(config)
+        check_directories(config)
+        options = with_marker(options)
     except ConfigError as error:
-        print(f"keepfast: {error}", file=errors)
+        print(f"keepfast: {safe_lines(str(error))}", file=errors)
         return EXIT_FAILED
     loop_factory = None
     if sys.platform != "win32":
@@ -129,10 +190,27 @@ def run_server(config: ServerConfig, ready: Callable[[Server], None], errors: Te
     gc.freeze()
     gc.enable()
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(_serve(Server(options), ready, errors))
+        return runner.run(_serve(ListeningServer(options), ready, errors))
 
 
-async def _serve(server: Server, ready: Callable[[Server], None], errors: TextIO) -> int:
+async def _serve(
+    server: ListeningServer, ready: Callable[[ListeningServer], None], errors: TextIO
+) -> int:
+    notifier = SystemdNotifier(os.environ)
+    # From the start: reading the data may take a while, and that is worth a line of status.
+    following = asyncio.get_running_loop().create_task(notifier.follow(server))
+    try:
+        return await _serve_until_stopped(server, ready, errors, notifier)
+    finally:
+        following.cancel()
+
+
+async def _serve_until_stopped(
+    server: ListeningServer,
+    ready: Callable[[ListeningServer], None],
+    errors: TextIO,
+    notifier: SystemdNotifier,
+) -> int:
     try:
         await server.start()
     except NotWholeError as error:
@@ -143,10 +221,10 @@ async def _serve(server: Server, ready: Callable[[Server], None], errors: TextIO
             file=errors,
         )
         for problem in recovery.problems:
-            print(f"  {problem}", file=errors)
+            print(f"  {safe_lines(str(problem))}", file=errors)
         return EXIT_WRONG
     except (ConfigError, StorageError, OSError) as error:
-        print(f"keepfast: cannot start: {error}", file=errors)
+        print(f"keepfast: cannot start: {safe_lines(str(error))}", file=errors)
         return EXIT_FAILED
     ready(server)
     loop = asyncio.get_running_loop()
@@ -158,8 +236,9 @@ async def _serve(server: Server, ready: Callable[[Server], None], errors: TextIO
     await asyncio.wait({failed, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if failed.done():
         waiting.cancel()
-        print(f"keepfast: stopped: {failed.result()}", file=errors)
+        print(f"keepfast: stopped: {safe_lines(str(failed.result()))}", file=errors)
         return EXIT_FAILED
     failed.cancel()
+    notifier.stopping()
     await server.stop()
     return EXIT_OK

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from keepfast.apache import ServerConfig
 from keepfast.replica import ThrottleOptions
-from keepfast.server.config_server import ServerConfig
 
 
 def throttle_options(config: ServerConfig) -> ThrottleOptions:

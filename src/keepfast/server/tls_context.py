@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from keepfast.server.config_errors import ConfigError
-from keepfast.server.config_security import ClientAuth, TlsConfig
-from keepfast.server.key_stores import Store, load_identity, load_trust
+from keepfast.apache import ClientAuth, ConfigError, KeyStore, TlsConfig, load_identity, load_trust
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -80,7 +78,7 @@ def server_context(tls: TlsConfig, prefix: str = "ssl.") -> ServerContext:
             "no client is asked for a certificate"
         )
         return ServerContext(context, tuple(warnings))
-    _trust(context, load_trust(Store.of_trust(tls, prefix)))
+    _trust(context, load_trust(KeyStore.of_trust(tls, prefix)))
     context.verify_mode = _ASKS[tls.client_auth]
     return ServerContext(context, tuple(warnings))
 
@@ -100,13 +98,13 @@ def client_context(tls: TlsConfig, prefix: str) -> ServerContext:
     if not tls.trust_store_location:
         reason = "needed to check the certificates of other servers"
         raise ConfigError(reason, key=f"{prefix}trustStore.location")
-    _trust(context, load_trust(Store.of_trust(tls, prefix)))
+    _trust(context, load_trust(KeyStore.of_trust(tls, prefix)))
     return ServerContext(context, tuple(warnings))
 
 
 def _set_identity(context: ssl.SSLContext, tls: TlsConfig, prefix: str) -> list[str]:
     """Give the context this server's key and certificates; gives warnings."""
-    keys = Store.of_keys(tls, prefix)
+    keys = KeyStore.of_keys(tls, prefix)
     identity = load_identity(keys)
     with _private_file(identity.to_pem()) as path:
         try:

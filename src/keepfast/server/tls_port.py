@@ -13,20 +13,23 @@ import socket
 import ssl
 from collections import Counter
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, cast
 
-import msgspec
-
+from keepfast.apache import TlsConfig
 from keepfast.server.certificate_keeper import CertificateKeeper
-from keepfast.server.certificates import distinguished_name, names_host, read_certificate
-from keepfast.server.client_port import ClientProtocol
-from keepfast.server.config_security import TlsConfig
+from keepfast.server.certificates import (
+    confirmed_name,
+    distinguished_name,
+    names_host,
+    read_certificate,
+)
+from keepfast.server.client_port import ClientPort, ClientProtocol
+from keepfast.server.listening import open_listeners, peer_address
+from keepfast.server.server_options import TlsOptions
+from keepfast.server.tasks import spawn
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
-
-    from keepfast.server.server import Server
 
 _HANDSHAKE_RECORD: Final = b"\x16"
 _HANDSHAKE_SECONDS: Final = 10.0
@@ -35,32 +38,24 @@ _FAREWELL_SECONDS: Final = 2.0
 _PIECE_BYTES: Final = 256 << 10
 _PAUSE_SECONDS: Final = 1.0
 
+# X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT: OpenSSL goes by names and key identifiers here, not by
+# the signature, and Python gives no way to judge for oneself. The trust store is no cure: whoever
+# holds a certificate of version 1 that is in there can issue others, for any name.
+_LOOKS_SELF_SIGNED: Final = 18
+_SELF_SIGNED_CURE: Final = (
+    "it is self-signed, or has the subject of its authority and lacks key identifiers; issue it"
+    " with a subject of its own, or with subjectKeyIdentifier and authorityKeyIdentifier"
+)
 _REASONS: Final = {"PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate"}
-
-
-class TlsOptions(msgspec.Struct, frozen=True):
-    """Where TLS clients connect, and by which rules."""
-
-    config: TlsConfig
-    host: str = "0.0.0.0"
-    # A port of its own; None: there is none.
-    port: int | None = None
-    # Whether TLS clients get in at the plain client port, too.
-    is_on_client_port: bool = False
-    # Whether the stores are read again when their files change.
-    is_reloading: bool = False
-    # Handshakes under way at which further sockets are closed; 0: no limit. Low: clients that all
-    # connect again at once are refused and try again. High: they wait for each other.
-    max_handshakes: int = 0
 
 
 class TlsPort:
     """Listening sockets of one port."""
 
     def __init__(
-        self, server: Server, options: TlsOptions, keeper: CertificateKeeper, *, takes_plain: bool
+        self, gate: ClientPort, options: TlsOptions, keeper: CertificateKeeper, *, takes_plain: bool
     ) -> None:
-        self._server = server
+        self._gate = gate
         self._keeper = keeper
         self._options = options
         self._takes_plain = takes_plain
@@ -72,24 +67,10 @@ class TlsPort:
 
     async def open(self, host: str, port: int, backlog: int) -> int:
         """Listen; gives the port. Raises OSError."""
-        loop = asyncio.get_running_loop()
-        places = await loop.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        try:
-            for family, _, _, _, place in dict.fromkeys(places):
-                listener = socket.create_server(
-                    (str(place[0]), port), family=family, backlog=backlog
-                )
-                listener.setblocking(False)
-                self._sockets.append(listener)
-                # Port 0: the system chose one for the first address, which holds for all.
-                port = listener.getsockname()[1]
-        except OSError:
-            self.close()
-            raise
-        self._accepting = [loop.create_task(self._accept(listener)) for listener in self._sockets]
-        return port
+        self._sockets = await open_listeners(host, port, backlog)
+        self._accepting = [spawn(self._accept(listener)) for listener in self._sockets]
+        chosen: int = self._sockets[0].getsockname()[1]
+        return chosen
 
     def close(self) -> None:
         """Listen no longer; handshakes under way end."""
@@ -105,19 +86,17 @@ class TlsPort:
                 client, peer = await loop.sock_accept(listener)
             except OSError as error:
                 # Most likely there are no descriptors left; without a pause this would spin.
-                self._server.log.warning("accept-failed", reason=error)
+                self._gate.log.warning("accept-failed", reason=error)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            address = str(peer[0])
+            address, _ = peer_address(peer)
             limit = self._options.max_handshakes
-            if not self._server.has_place(
-                address, self._arriving_from[address], len(self._arriving)
-            ):
+            if not self._gate.has_place(address, self._arriving_from[address], len(self._arriving)):
                 self._refuse(client, address, "too many connections")
             elif limit and len(self._arriving) >= limit:
                 self._refuse(client, address, "too many handshakes")
             else:
-                task = loop.create_task(self._welcome(client, address))
+                task = spawn(self._welcome(client, address))
                 # At once: many sockets may be accepted before the first of these tasks runs.
                 self._arriving.add(task)
                 self._arriving_from[address] += 1
@@ -141,14 +120,14 @@ class TlsPort:
                 client.close()
             elif first == _HANDSHAKE_RECORD:
                 await loop.connect_accepted_socket(
-                    lambda: TlsProtocol(self._server, self._options.config, address),
+                    lambda: TlsProtocol(self._gate, self._options.config, address),
                     client,
                     ssl=self._keeper.context,
                     ssl_handshake_timeout=_HANDSHAKE_SECONDS,
                     ssl_shutdown_timeout=_FAREWELL_SECONDS,
                 )
             elif self._takes_plain:
-                await loop.connect_accepted_socket(lambda: ClientProtocol(self._server), client)
+                await loop.connect_accepted_socket(self._gate.make_protocol, client)
             else:
                 # The TLS library would wait for more bytes than a four-letter word has.
                 self._refuse(client, address, "it does not speak TLS")
@@ -156,8 +135,8 @@ class TlsPort:
             self._refuse(client, address, _reason(error))
 
     def _refuse(self, client: socket.socket, address: str, reason: str) -> None:
-        self._server.statistics.connections_refused += 1
-        self._server.log.warning("refused", address=address, reason=reason)
+        self._gate.statistics.connections_refused += 1
+        self._gate.log.warning("refused", address=address, reason=reason)
         client.close()
 
     async def _first_byte(self, client: socket.socket) -> bytes:
@@ -177,8 +156,9 @@ class TlsPort:
 class TlsProtocol(ClientProtocol):
     """A client inside TLS. It gets in if its certificate names its host, where that is wanted."""
 
-    def __init__(self, server: Server, config: TlsConfig, address: str) -> None:
-        super().__init__(server)
+    def __init__(self, gate: ClientPort, config: TlsConfig, address: str) -> None:
+        super().__init__(gate)
+        self._log = gate.log
         self.is_secure = True
         self._from = address
         self._checks_host = config.hostname_verification and config.client_hostname_verification
@@ -204,8 +184,7 @@ class TlsProtocol(ClientProtocol):
         elif self._asks_names:
             # Nothing may be read before it is known who it is.
             transport.pause_reading()
-            loop = asyncio.get_running_loop()
-            self._looking = loop.create_task(self._look_up(certificate, transport))
+            self._looking = spawn(self._look_up(certificate, transport))
         else:
             self._refuse(transport, "its certificate does not name its address")
 
@@ -248,25 +227,14 @@ class TlsProtocol(ClientProtocol):
             transport.resume_reading()
 
     def _refuse(self, transport: asyncio.Transport, reason: str) -> None:
-        self._server.log.warning("refused", address=self._from, reason=reason)
+        self._log.warning("refused", address=self._from, reason=reason)
         transport.abort()
-
-
-async def confirmed_name(address: str) -> str:
-    """The host name of an address, if that name has the address; OSError if not.
-
-    Whoever owns an address may say that it has any name; the name's owner has to agree.
-    """
-    loop = asyncio.get_running_loop()
-    name, _ = await loop.getnameinfo((address, 0), socket.NI_NAMEREQD)
-    found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    if ip_address(address) not in (ip_address(place[0]) for *_, place in found):
-        raise OSError(f"{name} has another address")
-    return name
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code == _LOOKS_SELF_SIGNED:
+            return f"its certificate is not trusted: {_SELF_SIGNED_CURE}"
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return _REASONS.get(error.reason, error.reason.lower().replace("_", " "))

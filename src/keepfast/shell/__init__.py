@@ -4,6 +4,20 @@ What may live here: parsing of command lines, the commands, their text and JSON,
 loop. What may not: anything about bytes on the wire (`wire`) or about sessions (`client`).
 """
 
-from keepfast.shell.run import run_shell
+from keepfast.shell.failures import UsageError
+from keepfast.shell.formats import permission_bits, permission_letters, stat_document
+from keepfast.shell.messages import failure_message
+from keepfast.shell.quotas import QuotaText
+from keepfast.shell.shell_main import run_shell
+from keepfast.shell.shell_options import Tls
 
-__all__ = ["run_shell"]
+__all__ = [
+    "QuotaText",
+    "Tls",
+    "UsageError",
+    "failure_message",
+    "permission_bits",
+    "permission_letters",
+    "run_shell",
+    "stat_document",
+]

@@ -10,7 +10,7 @@ from keepfast.client import Client
 from keepfast.shell.failures import UsageError
 from keepfast.shell.flags import Flag, Given, Syntax, parse_flags
 from keepfast.shell.formats import Document
-from keepfast.shell.output import Output
+from keepfast.shell.shell_output import Output
 
 _INT_BITS = 31
 _DECIMAL = re.compile("[+-]?[0-9]{1,20}")
@@ -25,7 +25,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ShellCommand:
     """One command. `run` prints text as it goes and returns the document for JSON."""
 
     name: str
@@ -45,7 +45,7 @@ class Command:
         return "\n".join(lines)
 
     def parse(self, words: list[str]) -> Given:
-        """The words behind the command's own; UsageError if they do not fit."""
+        """The words after the command's own; UsageError if they do not fit."""
         given = parse_flags(words, self.syntax)
         count = len(given.arguments)
         if count < self.least_arguments:

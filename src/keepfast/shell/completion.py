@@ -7,12 +7,12 @@ from typing import Final
 
 from keepfast.client import Client, OperationFailed
 from keepfast.shell.shell import ALL_COMMANDS, COMMANDS, Shell
-from keepfast.shell.watching import MODES
+from keepfast.shell.watch_commands import MODES
 
 # The Tab key must answer or give up while a finger is still on it.
 TIMEOUT_S: Final = 1.0
 # More than anyone reads; a znode can have a million children.
-_MOST_OFFERED: Final = 1000
+_MAX_OFFERED: Final = 1000
 
 _WORDS_OF_COMMAND: Final = {"printwatches": ("off", "on"), "addWatch": MODES}
 
@@ -33,7 +33,7 @@ def complete(text: str, children_of: ChildrenOf) -> tuple[str, list[str]]:
         offered = sorted(f"-{flag.name}" for flag in COMMANDS[before[0]].syntax.flags)
     else:
         offered = list(_WORDS_OF_COMMAND.get(before[0], ()))
-    return token, [word for word in offered if word.startswith(token)][:_MOST_OFFERED]
+    return token, [word for word in offered if word.startswith(token)][:_MAX_OFFERED]
 
 
 def _paths(token: str, children_of: ChildrenOf) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class ExitCode(IntEnum):
+class ShellExitCode(IntEnum):
     """What the process returns after a single command, or after commands from a file."""
 
     OK = 0
@@ -18,19 +18,19 @@ class ExitCode(IntEnum):
     BROKEN_PIPE = 141  # who read the output has gone
 
 
-class CommandFailed(Exception):
+class ShellFailure(Exception):
     """The command was understood and did not succeed; the text is for standard error."""
 
-    code = ExitCode.FAILED
+    code = ShellExitCode.FAILED
 
 
-class UsageError(CommandFailed):
+class UsageError(ShellFailure):
     """The command was not understood; the text says what would have been."""
 
-    code = ExitCode.USAGE
+    code = ShellExitCode.USAGE
 
 
-class NotConnected(CommandFailed):
+class NotConnected(ShellFailure):
     """There is no session to run the command in."""
 
-    code = ExitCode.UNREACHABLE
+    code = ShellExitCode.UNREACHABLE

@@ -39,7 +39,7 @@ def run_interactively(shell: Shell) -> None:
         shell.open()
         shell.wait()
     except OperationFailed as error:
-        # The session goes on trying, and the prompt shows how it stands.
+        # The session keeps trying, and the prompt shows how it stands.
         shell.output.note(failure_message(error))
     read_line = _fancy_reader(shell) if find_spec("prompt_toolkit") else _plain_reader(shell)
     while True:

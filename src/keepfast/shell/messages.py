@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from keepfast.client import InvalidPath, OperationFailed
-from keepfast.shell.failures import ExitCode
+from keepfast.shell.failures import ShellExitCode
 from keepfast.wire import ErrorCode
 
 _ABOUT_A_PATH: Final = {
@@ -86,7 +86,7 @@ def failure_message(error: OperationFailed) -> str:
     return f"{text} ({error.detail})" if error.detail else text
 
 
-def exit_code(error: OperationFailed) -> ExitCode:
+def exit_code(error: OperationFailed) -> ShellExitCode:
     if isinstance(error, InvalidPath):
-        return ExitCode.USAGE
-    return ExitCode.UNREACHABLE if error.is_connection_failure else ExitCode.FAILED
+        return ShellExitCode.USAGE
+    return ShellExitCode.UNREACHABLE if error.is_connection_failure else ShellExitCode.FAILED

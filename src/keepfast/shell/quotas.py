@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from keepfast.client import Client, OperationFailed, validate_path
-from keepfast.shell.command import Command, Context, decimal, flag, value_flag
-from keepfast.shell.failures import CommandFailed, UsageError
+from keepfast.shell.command import Context, ShellCommand, decimal, flag, value_flag
+from keepfast.shell.failures import ShellFailure, UsageError
 from keepfast.shell.flags import Given, Syntax
 from keepfast.shell.formats import Document
 from keepfast.shell.reading import visit_subtree
@@ -50,7 +50,7 @@ class QuotaText:
             try:
                 fields[name] = int(number) if number else -1
             except ValueError as error:
-                raise CommandFailed(f"{path} holds no quota: {data!r}") from error
+                raise ShellFailure(f"{path} holds no quota: {data!r}") from error
         return cls(fields)
 
     def __str__(self) -> str:
@@ -68,11 +68,11 @@ def _setquota(context: Context, given: Given) -> Document:
     path = given.arguments[0]
     _refuse_chroot(context.client)
     if path.startswith(_ROOT):
-        raise CommandFailed(f"cannot set a quota under the path: {_ROOT}")
+        raise ShellFailure(f"cannot set a quota under the path: {_ROOT}")
     wanted = {_FIELD_OF_FLAG[name]: _limit(name, text) for name, text in given.flags.items()}
     client = context.client
     if client.exists(path) is None:
-        raise CommandFailed(f"{path} does not exist.")
+        raise ShellFailure(f"{path} does not exist.")
     _refuse_quota_below(client, path)
     _refuse_quota_above(client, path)
     limits_path, stats_path = f"{_ROOT}{path}/{_LIMITS}", f"{_ROOT}{path}/{_STATS}"
@@ -94,9 +94,7 @@ def _refuse_chroot(client: Client) -> None:
     # The server looks for quotas below its own root: through a chroot one would be made, and kept
     # by nobody.
     if client.target.chroot:
-        raise CommandFailed(
-            f"quotas need a connection without a chroot, not {client.target.chroot}"
-        )
+        raise ShellFailure(f"quotas need a connection without a chroot, not {client.target.chroot}")
 
 
 def _limit(flag: str, text: str) -> int:
@@ -116,7 +114,7 @@ def _refuse_quota_below(client: Client, path: str) -> None:
         for one in visit_subtree(client, own):
             parent, _, name = one.rpartition("/")
             if name == _LIMITS and parent != own:
-                raise CommandFailed(
+                raise ShellFailure(
                     f"{path} has a child {parent.removeprefix(_ROOT)} which has a quota"
                 )
     except OperationFailed as error:
@@ -135,7 +133,7 @@ def _refuse_quota_above(client: Client, path: str) -> None:
                 return
             raise
         if _LIMITS in children:
-            raise CommandFailed(f"{path} has a parent {ancestor} which has a quota")
+            raise ShellFailure(f"{path} has a parent {ancestor} which has a quota")
 
 
 def _make_parents(client: Client, path: str) -> None:
@@ -181,7 +179,7 @@ def _listquota(context: Context, given: Given) -> Document:
         context.output.say(f"Output stat for {path} {stats}")
     except OperationFailed as error:
         if error.code is ErrorCode.NO_NODE:
-            raise CommandFailed(f"quota for {path} does not exist.") from error
+            raise ShellFailure(f"quota for {path} does not exist.") from error
         raise
     return {"path": path, "limits": limits.fields, "stats": stats.fields}
 
@@ -194,7 +192,7 @@ def _delquota(context: Context, given: Given) -> Document:
     own = _ROOT + path
     limits_path = f"{own}/{_LIMITS}"
     if client.exists(limits_path) is None:
-        raise CommandFailed(f"Quota does not exist for {path}")
+        raise ShellFailure(f"Quota does not exist for {path}")
     if given.flags:
         limits = _read(client, limits_path)
         limits.fields |= {_FIELD_OF_FLAG[name]: -1 for name in given.flags}
@@ -211,7 +209,7 @@ def _delquota(context: Context, given: Given) -> Document:
 
 _ONE_OF: Final = tuple(_FIELD_OF_FLAG)
 QUOTAS: Final = (
-    Command(
+    ShellCommand(
         "setquota",
         "-n|-b|-N|-B val path",
         _setquota,
@@ -227,8 +225,8 @@ QUOTAS: Final = (
         ),
         least_arguments=1,
     ),
-    Command("listquota", "path", _listquota, least_arguments=1),
-    Command(
+    ShellCommand("listquota", "path", _listquota, least_arguments=1),
+    ShellCommand(
         "delquota",
         "[-n|-b|-N|-B] path",
         _delquota,

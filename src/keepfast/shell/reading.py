@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from keepfast.client import Client, OperationFailed, validate_path
-from keepfast.shell.command import Command, Context, flag
+from keepfast.shell.command import Context, ShellCommand, flag
 from keepfast.shell.flags import Given, Syntax
 from keepfast.shell.formats import (
     Document,
@@ -173,14 +173,14 @@ def _sync(context: Context, given: Given) -> Document:
 
 
 READING: Final = (
-    Command(
+    ShellCommand(
         "ls",
         "[-s] [-w] [-R] path",
         _ls,
         Syntax((flag("s", "stat"), flag("w", "watch"), flag("R", "recurse"))),
         least_arguments=1,
     ),
-    Command(
+    ShellCommand(
         "get",
         "[-s] [-w] [-b] [-x] path",
         _get,
@@ -195,16 +195,16 @@ READING: Final = (
         least_arguments=1,
         explains_flags=True,
     ),
-    Command("stat", "[-w] path", _stat, Syntax((flag("w", "watch"),)), least_arguments=1),
-    Command("getAcl", "[-s] path", _get_acl, Syntax((flag("s", "stats"),)), least_arguments=1),
-    Command("getAllChildrenNumber", "path", _get_all_children_number, least_arguments=1),
-    Command("getEphemerals", "path", _get_ephemerals),
-    Command(
+    ShellCommand("stat", "[-w] path", _stat, Syntax((flag("w", "watch"),)), least_arguments=1),
+    ShellCommand("getAcl", "[-s] path", _get_acl, Syntax((flag("s", "stats"),)), least_arguments=1),
+    ShellCommand("getAllChildrenNumber", "path", _get_all_children_number, least_arguments=1),
+    ShellCommand("getEphemerals", "path", _get_ephemerals),
+    ShellCommand(
         "config",
         "[-c] [-w] [-s]",
         _config,
         Syntax((flag("c", "client connection string"), flag("w", "watch"), flag("s", "stats"))),
     ),
-    Command("whoami", "", _whoami),
-    Command("sync", "path", _sync, least_arguments=1),
+    ShellCommand("whoami", "", _whoami),
+    ShellCommand("sync", "path", _sync, least_arguments=1),
 )

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Final
 
 from keepfast import __version__
 from keepfast.client import Client, ClientEvent, ClientState, OperationFailed
-from keepfast.shell.command import Command, Context
-from keepfast.shell.failures import CommandFailed, ExitCode, NotConnected, UsageError
+from keepfast.shell.command import Context, ShellCommand
+from keepfast.shell.failures import NotConnected, ShellExitCode, ShellFailure, UsageError
 from keepfast.shell.flags import Given
 from keepfast.shell.formats import Document, error_name
 from keepfast.shell.lines import split_line
 from keepfast.shell.messages import exit_code, failure_message
-from keepfast.shell.options import ShellOptions, to_target
-from keepfast.shell.output import Output
 from keepfast.shell.quotas import QUOTAS
 from keepfast.shell.reading import READING
-from keepfast.shell.watching import WATCHING
+from keepfast.shell.shell_options import ShellOptions, to_target
+from keepfast.shell.shell_output import Output
+from keepfast.shell.watch_commands import WATCHING
 from keepfast.shell.writing import WRITING
 from keepfast.wire import ErrorCode, EventType
 
@@ -26,7 +27,7 @@ from keepfast.wire import ErrorCode, EventType
 _SHOWN_HISTORY: Final = 10
 _KEPT_HISTORY: Final = 10_000
 
-COMMANDS: Final[dict[str, Command]] = {
+COMMANDS: Final[dict[str, ShellCommand]] = {
     command.name: command for command in (*READING, *WRITING, *QUOTAS, *WATCHING)
 }
 # Commands about the shell, with their arguments. All but `close` work without a connection.
@@ -44,7 +45,7 @@ ALL_COMMANDS: Final = sorted([*COMMANDS, *OWN_COMMANDS])
 
 
 def usage_lines() -> list[str]:
-    """Every command, one a line."""
+    """Every command, one per line."""
     lines = ["keepfast shell [options] [HOST:PORT] [command [arguments]]"]
     for name in ALL_COMMANDS:
         arguments = COMMANDS[name].arguments if name in COMMANDS else OWN_COMMANDS[name]
@@ -106,11 +107,11 @@ class Shell:
             self.client.close()
             self.client = None
 
-    def execute_line(self, line: str) -> ExitCode:
+    def execute_line(self, line: str) -> ShellExitCode:
         """Run one line and keep it in the history; a blank line does nothing."""
         words = split_line(line)
         if not words:
-            return ExitCode.OK
+            return ShellExitCode.OK
         self._history[self.command_count] = line
         self._history.pop(self.command_count - _KEPT_HISTORY, None)
         try:
@@ -118,13 +119,13 @@ class Shell:
         finally:
             self.command_count += 1
 
-    def execute(self, words: list[str]) -> ExitCode:
+    def execute(self, words: list[str]) -> ShellExitCode:
         """Run one command. Failures are printed; only Quit comes out."""
         name = words[0]
         try:
             document = self._dispatch(name, words[1:])
             self.output.document({"command": name, "ok": True, **document})
-            return ExitCode.OK
+            return ShellExitCode.OK
         except OperationFailed as error:
             message, code = failure_message(error), exit_code(error)
             details: Document = {
@@ -132,7 +133,7 @@ class Shell:
                 "name": error_name(error.code),
                 "path": error.path,
             }
-        except CommandFailed as error:
+        except ShellFailure as error:
             message, code, details = str(error), error.code, {}
         finally:
             self.output.flush()
@@ -147,9 +148,7 @@ class Shell:
             return self._own[name](Given(arguments=words))
         command = COMMANDS.get(name)
         if command is None:
-            for line in usage_lines():
-                self.output.note(line)
-            raise UsageError(f"Command not found: Command not found {name}")
+            raise UsageError(_unknown(name))
         given = command.parse(words)
         return command.run(Context(self._live_client(), self.output), given)
 
@@ -188,7 +187,7 @@ class Shell:
         elif name in OWN_COMMANDS:
             lines = [f"{name} {OWN_COMMANDS[name]}".rstrip()]
         else:
-            raise UsageError(f"Command not found: {name}")
+            raise UsageError(_unknown(name))
         for line in lines:
             self.output.say(line)
         return {"usage": lines}
@@ -237,3 +236,10 @@ class Shell:
 
     def _quit(self, given: Given) -> Document:
         raise Quit
+
+
+def _unknown(name: str) -> str:
+    """One sentence about a word that is no command, with the nearest that is."""
+    near = get_close_matches(name, [*COMMANDS, *OWN_COMMANDS], 1)
+    advice = f"did you mean {near[0]}?" if near else "help lists them all"
+    return f"Command not found: {name}; {advice}"

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from keepfast.client import Client, OperationFailed
-from keepfast.shell.command import Command, Context, flag, integer, value_flag
-from keepfast.shell.failures import CommandFailed, UsageError
+from keepfast.shell.command import Context, ShellCommand, flag, integer, value_flag
+from keepfast.shell.failures import ShellFailure, UsageError
 from keepfast.shell.flags import Given, Syntax
 from keepfast.shell.formats import Document, permission_bits, stat_document, stat_lines
 from keepfast.shell.messages import code_message
-from keepfast.shell.options import to_bytes
-from keepfast.shell.output import Output
 from keepfast.shell.reading import visit_subtree
+from keepfast.shell.shell_options import to_bytes
+from keepfast.shell.shell_output import Output
 from keepfast.wire import (
     ACL,
     OPEN_ACL,
@@ -45,7 +45,7 @@ def _print_stat(context: Context, stat: Stat) -> None:
 
 
 def parse_acl(text: str, output: Output) -> AclList:
-    """`scheme:id:perms`, comma separated; what is not of that form is told and left out."""
+    """`scheme:id:perms`, comma separated; what is not of that form is reported and left out."""
     acl = []
     for part in text.split(","):
         scheme, colon, rest = part.partition(":")
@@ -148,7 +148,7 @@ def _delete_all(context: Context, given: Given) -> Document:
     for batch in _batches(doomed, batch_size):
         ops = [MultiOp(OpCode.DELETE, DeleteRequest(one, -1)) for one in batch]
         if any(result.err for result in context.client.multi(ops)):
-            raise CommandFailed("Failed to delete some node(s) in the subtree!")
+            raise ShellFailure("Failed to delete some node(s) in the subtree!")
     return {"path": path, "deleted": len(doomed)}
 
 
@@ -168,7 +168,7 @@ def _batches(paths: list[str], size: int) -> Iterator[list[str]]:
 
 
 def _breadth_first(client: Client, path: str) -> list[str]:
-    """A znode and all below it, each behind its parent."""
+    """A znode and all below it, each after its parent."""
     found = [path]
     queue = deque(found)
     while queue:
@@ -201,7 +201,7 @@ def _set_acl(context: Context, given: Given) -> Document:
             context.output.note(code_message(error))
             failed += 1
     if failed:
-        raise CommandFailed(f"Failed to set the ACL of {failed} of {done + failed} znodes")
+        raise ShellFailure(f"Failed to set the ACL of {failed} of {done + failed} znodes")
     return {"path": path, "changed": done}
 
 
@@ -259,7 +259,7 @@ def _read_members(file: str) -> str:
     return "\n".join(kept)
 
 
-RECONFIG: Final = Command(
+RECONFIG: Final = ShellCommand(
     "reconfig",
     "[-s] [-v version] [[-file path] | [-members serverID=host:port1:port2;port3[,...]*]] | "
     "[-add serverId=host:port1:port2;port3[,...]]* [-remove serverId[,...]*]",
@@ -277,7 +277,7 @@ RECONFIG: Final = Command(
 )
 
 WRITING: Final = (
-    Command(
+    ShellCommand(
         "create",
         "[-s] [-e] [-c] [-t ttl] path [data] [acl]",
         _create,
@@ -291,7 +291,7 @@ WRITING: Final = (
         ),
         least_arguments=1,
     ),
-    Command(
+    ShellCommand(
         "set",
         "path data [-s] [-v version] [-b]",
         _set,
@@ -305,27 +305,27 @@ WRITING: Final = (
         least_arguments=2,
         explains_flags=True,
     ),
-    Command(
+    ShellCommand(
         "delete",
         "[-v version] path",
         _delete,
         Syntax((value_flag("v", "version"),)),
         least_arguments=1,
     ),
-    Command(
+    ShellCommand(
         "deleteall",
         "path [-b batch size]",
         _delete_all,
         Syntax((value_flag("b", "batch size"),)),
         least_arguments=1,
     ),
-    Command(
+    ShellCommand(
         "setAcl",
         "[-s] [-v version] [-R] path acl",
         _set_acl,
         Syntax((flag("s", "stats"), value_flag("v", "version"), flag("R", "recursive"))),
         least_arguments=2,
     ),
-    Command("addauth", "scheme auth", _addauth, least_arguments=1),
+    ShellCommand("addauth", "scheme auth", _addauth, least_arguments=1),
     RECONFIG,
 )

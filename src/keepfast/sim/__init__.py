@@ -7,13 +7,14 @@ outside. What may not: a decision of the protocol, a real clock, socket or file.
 
 from keepfast.sim.describe import describe
 from keepfast.sim.ledger import Violation
+from keepfast.sim.memory_disk import MemoryDisk
 from keepfast.sim.options import (
     DiskOptions,
     FaultOptions,
     SimOptions,
     WorkloadOptions,
 )
-from keepfast.sim.run import Outcome, Simulation, run_seed
+from keepfast.sim.run import SeedOutcome, Simulation, run_seed
 from keepfast.sim.swarm import draw_options
 from keepfast.sim.trace import Trace
 from keepfast.sim.world import World
@@ -21,7 +22,8 @@ from keepfast.sim.world import World
 __all__ = [
     "DiskOptions",
     "FaultOptions",
-    "Outcome",
+    "MemoryDisk",
+    "SeedOutcome",
     "SimOptions",
     "Simulation",
     "Trace",

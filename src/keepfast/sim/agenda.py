@@ -17,7 +17,7 @@ SECOND: Final = 1_000_000
 
 
 class LivelockError(Exception):
-    """So much has happened that it will not come to an end."""
+    """So much happens in so little time that somebody goes round in circles."""
 
 
 class Appointment:
@@ -36,12 +36,25 @@ class Appointment:
 class Agenda:
     """The clock of a world and all that is to come in it."""
 
-    __slots__ = ("_count", "_heap", "now_us", "step_limit", "steps")
+    __slots__ = (
+        "_count",
+        "_heap",
+        "_second",
+        "_second_steps",
+        "busiest",
+        "now_us",
+        "step_limit",
+        "steps",
+    )
 
-    def __init__(self, step_limit: int = 100_000) -> None:
+    def __init__(self, step_limit: int = 20_000) -> None:
         self.now_us = 0
-        # A run that takes more appointments than this goes round in circles.
+        # Who keeps more appointments than this in a second goes round in circles.
         self.step_limit = step_limit
+        # The most that were kept in a second so far.
+        self.busiest = 0
+        self._second = 0
+        self._second_steps = 0
         # Appointments that were kept.
         self.steps = 0
         self._count = 0
@@ -73,11 +86,20 @@ class Agenda:
                 continue
             self.now_us = time_us
             self.steps += 1
-            if self.steps > self.step_limit:
-                raise LivelockError(f"{self.steps} steps in {self.now_us} us")
+            self._count_step()
             action()
             return True
         return False
+
+    def _count_step(self) -> None:
+        second = self.now_us // SECOND
+        if second != self._second:
+            self._second, self._second_steps = second, 0
+        self._second_steps += 1
+        if self._second_steps > self.busiest:
+            self.busiest = self._second_steps
+            if self.busiest > self.step_limit:
+                raise LivelockError(f"more than {self.step_limit} steps in second {second}")
 
     def run_until(self, time_us: int, is_done: Callable[[], bool] | None = None) -> bool:
         """Let time pass up to `time_us`, or until `is_done`; True if that is why it ended."""

@@ -2,7 +2,8 @@
 
 It keeps to what every ZooKeeper client does: one connection, replies in the order of the requests,
 pings, another server when one is silent, its watches set again when it is back, and a new session
-when its old one has ended. What it asks for is the workload's choice.
+when its old one has ended. In what clients differ, as in how they count their requests, is one
+client's habits. What it asks for is the workload's choice.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from keepfast.sim.agenda import MS, Appointment
 from keepfast.sim.ledger import Violation
 from keepfast.sim.network import Endpoint, Place, Stream
 from keepfast.sim.operations import Operation, SessionView, Watch
+from keepfast.sim.options import ClientHabits
 from keepfast.tree import WatchKind
 from keepfast.wire import (
     ConnectRequest,
@@ -26,6 +28,7 @@ from keepfast.wire import (
     FrameParser,
     OpCode,
     ReplyHeader,
+    ServerId,
     SessionId,
     SetWatches,
     WatcherEvent,
@@ -43,17 +46,18 @@ from keepfast.wire import (
 
 if TYPE_CHECKING:
     from keepfast.sim.world import World
-    from keepfast.wire import ServerId
 
 _HEADER: Final = codec_of(ReplyHeader)
 _HEADER_SIZE: Final = 16
 _FIRST_PLACE: Final = 100
 _RETRY_MS: Final = 30
+# How long a client stays at a server that takes no writes before it looks for another one.
+_SEEK_MS: Final = 1000
 _NO_BODY: Final = frozenset((OpCode.DELETE, OpCode.CLOSE_SESSION))
 _PING_FRAME: Final = encode_frame(encode_int(Xid.PING) + encode_int(OpCode.PING))
 
 
-class Phase(Enum):
+class ClientPhase(Enum):
     """How far a client's connection has come."""
 
     IDLE = "idle"
@@ -62,21 +66,28 @@ class Phase(Enum):
     OPEN = "open"
 
 
-class Client:
-    """See the module."""
+class SimulatedClient:
+    """One simulated user of the ensemble, on one session at a time."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, number: int, habits: ClientHabits) -> None:
         self.world = world
         self.number = number
+        self.habits = habits
         self.who = f"c{number}"
         self.place: Place = _FIRST_PLACE + number
-        self.phase = Phase.IDLE
+        self.phase = ClientPhase.IDLE
         self.session: SessionView | None = None
         # Requests that wait for their replies.
         self.outstanding: deque[Operation] = deque()
         # Only these servers are dialled; None: any.
-        self.only: tuple[ServerId, ...] | None = None
+        self.only = None if habits.only_server is None else (ServerId(habits.only_server),)
+        # The server of the connection, or of the last one.
+        self.server: ServerId | None = None
+        # Whether the server of the connection has no leader, and says so.
+        self.is_read_only = False
         self.is_stopped = False
+        # A schedule says what it asks for, and nobody else.
+        self.is_held = False
         self._rng = random.Random(world.rng.getrandbits(64))
         self._stream: Stream | None = None
         self._frames = FrameParser(1 << 24)
@@ -84,7 +95,8 @@ class Client:
         self._xid = 0
         self._heard_us = 0
         self._is_rewatching = False
-        self._is_roaming = False
+        # What is asked for as soon as there is a connection again.
+        self._first_requests: tuple[tuple[OpCode, str, Any], ...] = ()
         self._timeout_ms = world.options.workload.session_timeout_ms
         self._pinger: Appointment | None = None
 
@@ -92,11 +104,12 @@ class Client:
 
     def connect(self, server: ServerId | None = None) -> None:
         """Dial a server, if there is no connection; any, if none is named."""
-        if self.phase is not Phase.IDLE or self.is_stopped:
+        if self.phase is not ClientPhase.IDLE or self.is_stopped:
             return
         if server is None:
             server = self._rng.choice(self.only or self.world.client_servers())
-        self.phase = Phase.DIALLING
+        self.phase = ClientPhase.DIALLING
+        self.server = server
         self._attempt += 1
         attempt = self._attempt
         self.world.network.dial(
@@ -108,19 +121,19 @@ class Client:
         self.world.agenda.after(self._timeout_ms * MS // 2, lambda: self._give_up(attempt))
 
     def _give_up(self, attempt: int) -> None:
-        if attempt == self._attempt and self.phase in (Phase.DIALLING, Phase.GREETING):
+        if attempt == self._attempt and self.phase in (ClientPhase.DIALLING, ClientPhase.GREETING):
             self._attempt += 1
             self._drop()
 
     def _dialled(self, attempt: int, server: ServerId, stream: Stream | None) -> Endpoint | None:
-        if attempt != self._attempt or self.phase is not Phase.DIALLING:
+        if attempt != self._attempt or self.phase is not ClientPhase.DIALLING:
             return None
         if stream is None:
             self._drop()
             return None
         self._stream = stream
         self._frames = FrameParser(1 << 24)
-        self.phase = Phase.GREETING
+        self.phase = ClientPhase.GREETING
         session = self.session
         request = ConnectRequest(
             0,
@@ -128,7 +141,7 @@ class Client:
             self._timeout_ms,
             SessionId(0 if session is None else session.session_id),
             bytes(16) if session is None else session.password,
-            False,
+            self.habits.is_read_only,
         )
         self.world.trace.add(self.who, "greets s%d", server)
         stream.send(0, encode_frame(encode(request)))
@@ -142,9 +155,11 @@ class Client:
         self._disconnected()
 
     def _disconnected(self) -> None:
-        if self.phase is Phase.OPEN:
+        if self.phase is ClientPhase.OPEN:
             self.world.trace.add(self.who, "lost its connection")
-        self.phase = Phase.IDLE
+        if self.session is not None:
+            self.world.checkers.expiry.guarded.discard(self.session.session_id)
+        self.phase = ClientPhase.IDLE
         self.outstanding.clear()
         self._is_rewatching = False
         if self._pinger is not None:
@@ -159,13 +174,26 @@ class Client:
         self._attempt += 1
         self._disconnected()
 
-    def roam(self, server: ServerId) -> None:
-        """Go on at once with a certain server, which may know less than the last one, and read."""
-        self.world.trace.add(self.who, "roams")
+    def move(self, server: ServerId, *requests: tuple[OpCode, str, Any]) -> None:
+        """Leave the connection, whatever is under way, and continue at once with a certain server.
+
+        `requests` are sent as soon as that server takes the session.
+        """
+        self.world.trace.add(self.who, "moves to s%d", server)
         self._attempt += 1
         self._drop()
-        self._is_roaming = True
+        self._first_requests = requests
         self.connect(server)
+
+    def roam(self, server: ServerId) -> None:
+        """Move to a server, which may know less than the last one, and read."""
+        self.move(server, (OpCode.EXISTS, "/", ExistsRequest("/", False)))
+
+    def forget_session(self) -> None:
+        """Give up the session and its connection without a word; the next one is a new one."""
+        self._session_over("forgets its session")
+        self._attempt += 1
+        self._drop()
 
     def leave(self) -> None:
         """Be gone for good, without a word: the session has to expire."""
@@ -180,32 +208,49 @@ class Client:
         stream = self._stream
         for payload in self._frames.feed(data):
             self._heard_us = self.world.agenda.now_us
-            if self.phase is Phase.GREETING:
+            if self.phase is ClientPhase.GREETING:
                 self._welcomed(codec_of(ConnectResponse).decode(payload))
-            elif self.phase is Phase.OPEN:
+            elif self.phase is ClientPhase.OPEN:
                 self._packet(payload)
             if self._stream is not stream:
                 return
 
     def _welcomed(self, response: ConnectResponse) -> None:
         if response.session_id == 0:
+            if self.session is not None:
+                self.world.checkers.expired(self.session)
             self._session_over("is told that its session has ended")
             self._drop()
             return
-        self.phase = Phase.OPEN
+        self.phase = ClientPhase.OPEN
+        self.is_read_only = bool(response.read_only)
         session = self.session
+        if session is None or self.habits.restarts_xids:
+            self._xid = 0
         if session is None:
             self.session = session = SessionView(
                 self.number, response.session_id, response.timeout_ms, response.password or b""
             )
-            self._xid = 0
+        if self.is_read_only:
+            self._seek_writable()
         self.world.trace.add(self.who, "has session %s", format_zxid(response.session_id))
         self._ping_later()
         if session.watches:
             self._set_watches(session)
-        if self._is_roaming:
-            self._is_roaming = False
-            self.ask(OpCode.EXISTS, "/", ExistsRequest("/", False))
+        requests, self._first_requests = self._first_requests, ()
+        for type_, path, body in requests:
+            self.ask(type_, path, body)
+
+    def _seek_writable(self) -> None:
+        """Look for a server that takes writes after a while, as clients of this kind do."""
+        attempt = self._attempt
+
+        def seek() -> None:
+            if attempt == self._attempt and self.phase is ClientPhase.OPEN:
+                self._attempt += 1
+                self._drop()
+
+        self.world.agenda.after(_SEEK_MS * MS, seek)
 
     def _session_over(self, why: str) -> None:
         if self.session is not None:
@@ -294,12 +339,12 @@ class Client:
     @property
     def is_open(self) -> bool:
         """Whether requests can be sent."""
-        return self.phase is Phase.OPEN
+        return self.phase is ClientPhase.OPEN
 
     def ask(self, type_: OpCode, path: str, request: Any) -> Operation | None:
         """Send a request; None if there is no connection."""
         session = self.session
-        if self.phase is not Phase.OPEN or session is None:
+        if self.phase is not ClientPhase.OPEN or session is None:
             return None
         self._xid += 1
         world = self.world
@@ -312,6 +357,7 @@ class Client:
             request,
             world.agenda.now_us,
             world.floor_zxid,
+            is_read_only=self.is_read_only,
         )
         world.trace.add(self.who, "asks %s", operation)
         self.outstanding.append(operation)
@@ -335,7 +381,7 @@ class Client:
         )
 
     def _ping(self, attempt: int) -> None:
-        if attempt != self._attempt or self.phase is not Phase.OPEN or self._stream is None:
+        if attempt != self._attempt or self.phase is not ClientPhase.OPEN or self._stream is None:
             return
         if self.world.agenda.now_us - self._heard_us > self._timeout_ms * MS * 2 // 3:
             self.world.trace.add(self.who, "hears nothing")

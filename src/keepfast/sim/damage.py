@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from keepfast.sim import disk_damage
+from keepfast.sim.memory_disk import MemoryDisk
 from keepfast.storage import (
     SECTOR_SIZE,
     DataDirectory,
-    MemoryDisk,
     acknowledged_end,
-    disk_damage,
     load_manifest,
     read_testimony,
 )
@@ -34,10 +34,12 @@ def _pick(disk: MemoryDisk, rng: random.Random) -> str | None:
 def _known_end(disk: MemoryDisk, path: str) -> int:
     """Up to where a file is known to have been written.
 
-    Behind that, in the open segment of a server that lost its power, zeros are what the loss of an
+    After that, in the open segment of a server that lost its power, zeros are what the loss of an
     unsynced write leaves: nobody can tell them from rot until the witness is synced.
     """
     directory = DataDirectory(posixpath.dirname(path), posixpath.dirname(path))
+    # Faults are for the server: what waits for its next call must not strike this look.
+    disk = disk.unobserved()
     try:
         manifest = load_manifest(disk, directory)
     except StorageError:

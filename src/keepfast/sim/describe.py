@@ -15,7 +15,8 @@ def describe(options: SimOptions) -> str:
     ]
     if options.faults.traps:
         families.append(f"{options.faults.traps} traps")
+    with_features = f", with {' '.join(options.features)}" if options.features else ""
     return (
         f"{options.servers}{observers} servers, tick {options.replica.tick_ms} ms, "
-        f"{options.workload.clients} clients, faults: {' '.join(families) or 'none'}"
+        f"{options.workload.clients} clients, faults: {' '.join(families) or 'none'}{with_features}"
     )

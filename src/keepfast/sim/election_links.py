@@ -22,11 +22,11 @@ from keepfast.wire import (
 )
 
 if TYPE_CHECKING:
-    from keepfast.sim.peers import MemberProcess
+    from keepfast.sim.process import Process
     from keepfast.sim.world import World
 
-_LEAST_RETRY_MS: Final = 20
-_MOST_RETRY_MS: Final = 300
+_MIN_RETRY_MS: Final = 20
+_MAX_RETRY_MS: Final = 300
 
 
 class _End:
@@ -36,8 +36,8 @@ class _End:
 
     def __init__(
         self,
-        links: ElectionLinks,
-        process: MemberProcess,
+        links: SimulatedElectionLinks,
+        process: Process,
         peer: ServerId,
         stream: Stream,
         side: int,
@@ -54,11 +54,11 @@ class _End:
             self._take(decode_notification(payload))
 
     def _take(self, vote: Notification) -> None:
-        self.process.run(lambda: self.process.member.on_notification(self.peer, vote))
+        self.process.run(lambda: self.process.loop.notification(self.peer, vote))
 
     def greet(self) -> None:
         """The connection is new: the member hears of it, and the last vote is repeated."""
-        self.process.run(lambda: self.process.member.on_peer_linked(self.peer))
+        self.process.run(lambda: self.process.loop.peer_linked(self.peer))
         last = self.process.last_votes.get(self.peer)
         if last is not None:
             self.stream.send(self.side, last)
@@ -67,17 +67,17 @@ class _End:
         self.links.lost(self)
 
 
-class ElectionLinks:
-    """See the module."""
+class SimulatedElectionLinks:
+    """Carries votes between the servers of a simulated world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._rng = random.Random(world.rng.getrandbits(64))
         # (server, peer) -> the server's end; each pair has two.
         self._ends: dict[tuple[ServerId, ServerId], _End] = {}
-        self._dialling: set[tuple[MemberProcess, ServerId]] = set()
+        self._dialling: set[tuple[Process, ServerId]] = set()
 
-    def send(self, process: MemberProcess, peer: ServerId, vote: Notification) -> None:
+    def send(self, process: Process, peer: ServerId, vote: Notification) -> None:
         """Send a vote, now or when there is a connection."""
         process.last_votes[peer] = encode_frame(encode_notification(vote))
         end = self._ends.get((process.server_id, peer))
@@ -86,7 +86,7 @@ class ElectionLinks:
         else:
             self._dial(process, peer)
 
-    def _dial(self, process: MemberProcess, peer: ServerId) -> None:
+    def _dial(self, process: Process, peer: ServerId) -> None:
         key = (process, peer)
         if process.is_over or key in self._dialling or peer not in self._world.hosts:
             return
@@ -98,15 +98,13 @@ class ElectionLinks:
             lambda stream: self._dialled(process, peer, stream),
         )
 
-    def _accept(self, process: MemberProcess, peer: ServerId, stream: Stream) -> Endpoint | None:
-        other = self._world.member_process(peer)
+    def _accept(self, process: Process, peer: ServerId, stream: Stream) -> Endpoint | None:
+        other = self._world.running(peer)
         if other is None:
             return None
         return _End(self, other, process.server_id, stream, 1)
 
-    def _dialled(
-        self, process: MemberProcess, peer: ServerId, stream: Stream | None
-    ) -> Endpoint | None:
+    def _dialled(self, process: Process, peer: ServerId, stream: Stream | None) -> Endpoint | None:
         self._dialling.discard((process, peer))
         if process.is_over:
             return None
@@ -127,11 +125,11 @@ class ElectionLinks:
             each.greet()
         return end
 
-    def _retry(self, process: MemberProcess, peer: ServerId) -> None:
-        delay_us = self._rng.randint(_LEAST_RETRY_MS, _MOST_RETRY_MS) * MS
+    def _retry(self, process: Process, peer: ServerId) -> None:
+        delay_us = self._rng.randint(_MIN_RETRY_MS, _MAX_RETRY_MS) * MS
         self._world.agenda.after(delay_us, lambda: self._redial(process, peer))
 
-    def _redial(self, process: MemberProcess, peer: ServerId) -> None:
+    def _redial(self, process: Process, peer: ServerId) -> None:
         if (process.server_id, peer) not in self._ends and peer in process.last_votes:
             self._dial(process, peer)
 
@@ -142,7 +140,7 @@ class ElectionLinks:
             del self._ends[key]
             self._retry(end.process, end.peer)
 
-    def process_ended(self, process: MemberProcess) -> None:
+    def process_ended(self, process: Process) -> None:
         """A server is gone, and its ends with it."""
         for key in [key for key, end in self._ends.items() if end.process is process]:
             del self._ends[key]

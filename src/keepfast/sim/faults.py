@@ -14,10 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from keepfast.quorum import MemberRole
+from keepfast.sim import disk_faults
 from keepfast.sim.agenda import MS
 from keepfast.sim.damage import BACKWARD, NOTICEABLE
+from keepfast.sim.disasters import Disasters
 from keepfast.sim.members import spec_of
-from keepfast.storage import MemoryDisk, disk_faults
+from keepfast.sim.memory_disk import MemoryDisk
+from keepfast.sim.schedules import Schedules
+from keepfast.storage import SECTOR_SIZE
 from keepfast.tree import CONFIG
 from keepfast.wire import OpCode, ReconfigRequest
 
@@ -43,6 +47,8 @@ class Nemesis:
         self.is_stopped = False
         # The server whose data was taken back in time: until it follows again, nothing else fails.
         self._ward: Host | None = None
+        # Until then nothing fails but what is under way already.
+        self._quiet_until_us = 0
         self.counts: dict[str, int] = {}
         self._faults: dict[str, Callable[[Host], bool]] = {
             "kill": self._kill,
@@ -57,6 +63,7 @@ class Nemesis:
             "halves": self._halves,
             "one-way": self._one_way,
             "bridge": self._bridge,
+            "deafen": self._deafen,
             "lag": self._lag,
             "full": self._full,
             "error": self._error,
@@ -70,6 +77,8 @@ class Nemesis:
             "diverge": self._diverge,
             "reconfig": self._reconfig,
             **{name: self._damager(name) for name in (*NOTICEABLE, *BACKWARD)},
+            **Schedules(world, self, random.Random(self._rng.getrandbits(64))).all,
+            **Disasters(world, self, random.Random(f"{world.seed} disasters")).all,
         }
 
     def start(self) -> None:
@@ -85,6 +94,8 @@ class Nemesis:
         if self.is_stopped:
             return
         self._later()
+        if self.is_quiet:
+            return
         ward = self._ward
         if ward is not None:
             if not self._world.is_serving(ward):
@@ -99,21 +110,35 @@ class Nemesis:
         if self._faults[kind](host):
             self.counts[kind] = self.counts.get(kind, 0) + 1
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether something is under way beside which nothing else must fail."""
+        return self._world.agenda.now_us < self._quiet_until_us
+
+    def keep_quiet(self, ticks: float) -> None:
+        """Let nothing else fail for a while."""
+        self._quiet_until_us = self._world.agenda.now_us + int(ticks * self._world.tick_us)
+
     def heal(self) -> None:
         """End all that goes wrong and start whoever is down; from now on nothing fails."""
         self.is_stopped = True
         self._world.trace.add("ops", "all is healed")
-        self._calm()
+        self.calm()
         for host in self._world.hosts.values():
             host.start()
 
-    def _calm(self) -> None:
+    def calm(self) -> None:
         """End all that goes wrong; who is down stays so."""
         world = self._world
         world.traps.clear()
         world.network.lag_us.clear()
+        world.network.way_lag_us.clear()
+        for client in world.clients:
+            client.is_held = False
         for host in world.hosts.values():
             host.lag_us = 0
+            host.disk_hangs_until_us = 0
+            host.apache.dies_when_elected = False
             host.disk.heal()
             host.disk.capacity = None
             if host.process is not None:
@@ -211,12 +236,12 @@ class Nemesis:
         return True
 
     def _restart(self, host: Host) -> None:
-        if not self.is_stopped and self._ward is None:
+        if not (self.is_stopped or self.is_quiet or self._ward is not None):
             host.stop()
             host.start()
 
     def _diverge(self, host: Host) -> bool:
-        """The leader logs what nobody else sees, then dies; the others go on without it.
+        """The leader logs what nobody else sees, then dies; the others continue without it.
 
         Requests still reach the leader: only what it sends is held up.
         """
@@ -235,7 +260,7 @@ class Nemesis:
         return True
 
     def _end_of(self, host: Host, is_power_cut: bool, away_us: int) -> None:
-        if self.is_stopped or self._ward is not None:
+        if self.is_stopped or self.is_quiet or self._ward is not None:
             return
         for stream in self._world.network.streams_of(host.place):
             stream.reset()  # or what is held up would arrive after all
@@ -310,6 +335,14 @@ class Nemesis:
         self._then(self._world.network.heal)
         return True
 
+    def _deafen(self, host: Host) -> bool:
+        """A client does not take what a server sends to it."""
+        client = self._rng.choice(self._world.clients)
+        self._say("%s does not read what %s sends", client.who, host.who)
+        self._world.network.block(host.place, client.place)
+        self._then(self._world.network.heal)
+        return True
+
     def _bridge(self, host: Host) -> bool:
         """Two halves that see only one server in common."""
         others = [place for place in self._places() if place != host.place]
@@ -344,7 +377,10 @@ class Nemesis:
 
     def _error(self, host: Host) -> bool:
         operation = self._rng.choice(_FAILING)
-        host.disk.inject(operation, code=errno.EIO, kept=self._rng.choice((0, 1, 600)))
+        kept = self._rng.choice((0, 1, 600))
+        if operation == "write_at" and kept == 1:
+            kept = SECTOR_SIZE  # a disk writes a sector, or it does not
+        host.disk.inject(operation, code=errno.EIO, kept=kept)
         self._say("the next %s of %s will fail", operation, host.who)
         return True
 
@@ -357,7 +393,8 @@ class Nemesis:
         process = host.process
         if process is None or not self._world.is_serving(host):
             return False
-        process.run(lambda: process.snapshots.begin(process.member.replica.tree))
+        loop, tree = process.loop, process.replica.tree
+        process.run(lambda: loop.guard.run(lambda: loop.snapshots.begin(tree)))
         return True
 
     def _purge(self, host: Host) -> bool:
@@ -366,12 +403,12 @@ class Nemesis:
             return False
         retain = self._rng.randrange(1, 4)
         self._say("%s purges to %d", host.who, retain)
-        process.run(lambda: process.purge(retain))
+        process.run(lambda: process.loop.ask_for_purge(retain))
         return True
 
     # -- data ------------------------------------------------------------------------------------
 
-    def _may_damage(self, host: Host) -> bool:
+    def may_damage(self, host: Host) -> bool:
         """Whether a quorum of sound servers is left with this server's data gone.
 
         Sound is who has agreed to an epoch and was not damaged since: a server that never had
@@ -384,9 +421,13 @@ class Nemesis:
             shadow = world.checkers.ledger.shadow_of(each.server_id)
             if not each.is_impaired and shadow.vouched_epoch > 0:
                 sound.add(each.server_id)
-        return world.is_quorum(sound - {host.server_id})
+        left = sound - {host.server_id}
+        # A change of the members that is stored somewhere may decide who has to be left.
+        undecided = world.checkers.ledger.undecided_memberships()
+        return world.is_quorum(left) and all(members.is_quorum(left) for members in undecided)
 
-    def _damaged(self, host: Host, what: str, *, is_backward: bool = False) -> None:
+    def damaged(self, host: Host, what: str, *, is_backward: bool = False) -> None:
+        """Note what was done to a server's files; it is started again later."""
         self._say("%s: %s", host.who, what)
         host.is_impaired = True
         self._world.checkers.damaged(host.server_id, is_backward=is_backward)
@@ -395,11 +436,11 @@ class Nemesis:
         self._then(host.start)
 
     def _wipe(self, host: Host) -> bool:
-        if not self._may_damage(host):
+        if not self.may_damage(host):
             return False
         host.kill()
         host.disk = MemoryDisk(self._world.options.disk.capacity)
-        self._damaged(host, "all its data is gone")
+        self.damaged(host, "all its data is gone")
         return True
 
     def _damager(self, name: str) -> Callable[[Host], bool]:
@@ -407,7 +448,7 @@ class Nemesis:
 
     def _damage(self, name: str, host: Host) -> bool:
         is_backward = name in BACKWARD
-        if not self._may_damage(host) or (is_backward and not self._may_go_back(host)):
+        if not self.may_damage(host) or (is_backward and not self._may_go_back(host)):
             return False
         host.kill()
         damage = (BACKWARD if is_backward else NOTICEABLE)[name]
@@ -415,7 +456,7 @@ class Nemesis:
         if not what:
             host.start()
             return False
-        self._damaged(host, what, is_backward=is_backward)
+        self.damaged(host, what, is_backward=is_backward)
         if name == "rot-snapshot":
             # What a purge does then is the point: it must not keep this one and delete the rest.
             host.start()
@@ -425,7 +466,7 @@ class Nemesis:
     def _purge_again(self, host: Host) -> None:
         process = host.process
         if process is not None and not self.is_stopped:
-            process.run(lambda: process.purge(1))
+            process.run(lambda: process.loop.ask_for_purge(1))
 
     def _backup(self, host: Host) -> bool:
         host.backup = host.disk.clone()
@@ -440,14 +481,14 @@ class Nemesis:
         world = self._world
         if host.backup is None or not world.is_settled(with_sessions=False):
             return False
-        self._calm()
+        self.calm()
         return all(not each.process.is_paused for each in world.hosts.values() if each.process)
 
     def _restore(self, host: Host) -> bool:
         """Take a server back to an earlier moment, as an operator with a backup does."""
-        if not self._may_damage(host) or not self._may_go_back(host) or host.backup is None:
+        if not self.may_damage(host) or not self._may_go_back(host) or host.backup is None:
             return False
         host.kill()
         host.disk = host.backup.clone()
-        self._damaged(host, "its data is restored from a backup", is_backward=True)
+        self.damaged(host, "its data is restored from a backup", is_backward=True)
         return True

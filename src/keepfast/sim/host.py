@@ -5,25 +5,21 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
+from keepfast.quorum import SharedSecret
+from keepfast.sim import disk_faults
 from keepfast.sim.agenda import MS
+from keepfast.sim.apache_files import ApacheFiles
+from keepfast.sim.memory_disk import MemoryDisk
 from keepfast.sim.network import Place
+from keepfast.sim.options import WALL_START_MS
 from keepfast.sim.process import Process
-from keepfast.storage import (
-    DataDirectory,
-    MemoryDisk,
-    Standing,
-    Store,
-    data_directory,
-    disk_faults,
-)
+from keepfast.storage import DataDirectory, Standing, Store, data_directory, unlock_directory
 from keepfast.wire import ServerId, StorageError
 
 if TYPE_CHECKING:
     from keepfast.sim.world import World
 
 DATA_DIR: Final = "/data"
-_LOCK_NAME: Final = "keepfast.lock"
-_WALL_START_MS: Final = 1_700_000_000_000
 _RESTART_US: Final = 300 * MS
 
 
@@ -41,10 +37,17 @@ class Host:
         self.process: Process | None = None
         # Whether a server that ended by itself is started again.
         self.is_wanted = False
+        # Until then no call of the disk comes back.
+        self.disk_hangs_until_us = 0
         # Each event takes up to this much longer.
         self.lag_us = 0
         self.skew_ms = 0
         self.backup: MemoryDisk | None = None
+        # What its server stores for session passwords: a small file, whole or as it was.
+        self.secret: SharedSecret | None = None
+        # Whether the server that runs here is one of Apache's, and what it has beside our files.
+        self.is_apache = server_id == world.options.apache
+        self.apache = ApacheFiles()
         # Its data was damaged, and it does not serve since.
         self.is_impaired = False
         self.starts = 0
@@ -53,7 +56,7 @@ class Host:
     @property
     def wall_ms(self) -> int:
         """Its wall clock."""
-        return _WALL_START_MS + self.world.agenda.now_ms + self.skew_ms
+        return WALL_START_MS + self.world.agenda.now_ms + self.skew_ms
 
     @property
     def is_up(self) -> bool:
@@ -78,8 +81,13 @@ class Host:
         except disk_faults.PowerLoss:
             self.power_lost("while it starts")
             return
+        except disk_faults.MishapError as error:
+            self.world.trace.add(self.who, "cannot start: %r", error)
+            self._retry()
+            return
         except StorageError as error:
             self.world.trace.add(self.who, "cannot start: %s", error)
+            self.world.start_failed(self, error)
             self._retry()
             return
         self.process = process
@@ -118,7 +126,7 @@ class Host:
             process.store.close()
         except disk_faults.PowerLoss:
             self.power_lost("while it stops")
-        except StorageError as error:
+        except (StorageError, disk_faults.MishapError) as error:
             self.world.trace.add(self.who, "stops badly: %s", error)
         self._unlock()
 
@@ -139,7 +147,7 @@ class Host:
         process, self.process = self.process, None
         if process is None:
             return
-        process.is_over = True
+        process.end()
         self.world.process_ended(process)
         for stream in self.world.network.streams_of(self.place):
             side = stream.places.index(self.place)
@@ -149,7 +157,7 @@ class Host:
                 stream.abandon(side)
 
     def _unlock(self) -> None:
-        self.disk.unlock(self.directory.in_snapshots(_LOCK_NAME))
+        unlock_directory(self.disk, self.directory)
 
     # -- what else happens to computers ----------------------------------------------------------
 

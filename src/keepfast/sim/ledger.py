@@ -1,4 +1,4 @@
-"""What an onlooker who sees every server at once knows: who logged what, and what was agreed on.
+"""What an onlooker who sees every server at once knows: who logged what, and what was committed.
 
 Theory of operation. Drivers tell the ledger of each record that a server logs, makes durable,
 vouches for, drops or applies. From that it keeps
@@ -14,13 +14,13 @@ record that cannot be put into the order raises `Violation`.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from keepfast.quorum import Membership, parse_membership
-from keepfast.tree import ChangeKind, ReplayConflict, Tree, parent_of, wire_stat
+from keepfast.tree import ChangeKind, ReplayConflict, Tree, owner_of, parent_of, wire_stat
 from keepfast.wire import (
     LogEntry,
     OpCode,
@@ -37,8 +37,11 @@ from keepfast.wire import (
 _NONE: Final = Zxid(-1)
 
 
-class Violation(Exception):  # noqa: N818 - what a run ends with, not an error of the program
-    """Something that must never happen has happened."""
+class Violation(BaseException):
+    """Something that must never happen has happened.
+
+    Not an Exception: no error handling of the code under test may run.
+    """
 
     def __init__(self, checker: str, what: str) -> None:
         super().__init__(checker, what)
@@ -65,6 +68,10 @@ class Shadow:
     vouched_epoch: int = -1
     # Somebody damaged, removed or replaced files since it last opened them.
     is_damaged: bool = False
+    # It has a history that was given up, and does not know it.
+    is_stale: bool = False
+    # An Apache leader led it across a hole, and up to this zxid nothing has shown it that.
+    misled_at: Zxid | None = None
     # It was given a leader's tree, and has not agreed to that leader's epoch yet.
     is_catching_up: bool = False
     # Its disk is at replacing what it had by a leader's tree: a crash leaves one or the other.
@@ -76,7 +83,7 @@ class Shadow:
         return self.records[-1] if self.records else self.base
 
     def cut(self, zxid: Zxid) -> None:
-        """Drop what lies behind `zxid`."""
+        """Drop what lies after `zxid`."""
         del self.records[bisect_right(self.records, zxid) :]
         if zxid < self.base:
             self.base = zxid
@@ -92,6 +99,8 @@ class ZnodeState(NamedTuple):
     data: bytes | None
     stat: bytes | None
     children: frozenset[str]
+    # As a server keeps it: also what marks a container, or a TTL.
+    owner: int = 0
 
 
 class Event(NamedTuple):
@@ -104,28 +113,41 @@ class Event(NamedTuple):
 
 
 class Ledger:
-    """See the module."""
+    """Who logged what, and what a quorum has: the judge of agreement, order and durability."""
 
     def __init__(self, membership: Membership) -> None:
-        # The members as of each change that was agreed on; the first is what files say.
+        # The members as of each change that was committed; the first is what files say.
         self.memberships: list[tuple[int, Membership]] = [(0, membership)]
         self.shadows: dict[ServerId, Shadow] = {}
         # Every record that anybody ever logged; the first bytes seen under its zxid.
         self.entries: dict[Zxid, bytes] = {}
         self.proposers: dict[Zxid, ServerId] = {}
+        # What was proposed before the world began ends here.
+        self._begins_behind = Zxid(0)
         self.order: list[Zxid] = []
         self.decoded: dict[Zxid, LogEntry] = {}
         self.tree = Tree()
-        # (digest, sessions) of the reference behind each txn of the order.
+        # Servers of ours that an Apache server leads.
+        self.under_apache: set[ServerId] = set()
+        # (digest, sessions) of the reference after each txn of the order.
         self.digests: dict[int, tuple[int, int]] = {0: _digest(self.tree)}
         self.states: dict[str, list[ZnodeState]] = {}
         self.events: dict[str, list[Event]] = {}
         self.session_ends: dict[int, Zxid] = {}
         self.session_starts: dict[int, Zxid] = {}
-        # Epochs in which somebody served: nothing below their start can be agreed on any more.
+        # Epochs in which somebody served: nothing below their start can be committed any more.
         self._floor = Zxid(0)
         for path in self.tree.paths():
             self._note_state(path, 0)
+
+    def begin_with(self, tree: Tree) -> None:
+        """What was committed begins with a tree that a backup held; nothing was before."""
+        self.tree = tree
+        self._begins_behind = tree.last_zxid
+        self.order = [tree.last_zxid]
+        self.digests[tree.last_zxid] = _digest(tree)
+        for path in tree.paths():
+            self._note_state(path, tree.last_zxid)
 
     def shadow_of(self, server: ServerId) -> Shadow:
         """The shadow of a server."""
@@ -137,7 +159,13 @@ class Ledger:
     # -- records ---------------------------------------------------------------------------------
 
     def logged(self, server: ServerId, zxid: Zxid, entry: bytes) -> bool:
-        """A server hands a record to its disk; True if nobody has done so before."""
+        """A server hands a record to its disk; True if it is the first that anybody sees of it."""
+        is_new = self.proposed(server, zxid, entry)
+        self.shadow_of(server).records.append(zxid)
+        return is_new
+
+    def proposed(self, server: ServerId, zxid: Zxid, entry: bytes) -> bool:
+        """A server sends or logs a record; True if it is new, the first that anybody sees of it."""
         known = self.entries.get(zxid)
         if known is None:
             self.entries[zxid] = entry
@@ -148,11 +176,10 @@ class Ledger:
                 f"s{server} logs other bytes under {format_zxid(zxid)} than s"
                 f"{self.proposers[zxid]} did",
             )
-        self.shadow_of(server).records.append(zxid)
-        return known is None
+        return known is None and zxid > self._begins_behind
 
     def forget_behind(self, zxid: Zxid) -> None:
-        """A server without peers has lost what it logged behind `zxid`: the zxids are free."""
+        """A server without peers has lost what it logged after `zxid`: the zxids are free."""
         for each in [z for z in self.entries if z > zxid and z not in self.digests]:
             del self.entries[each]
             del self.proposers[each]
@@ -246,7 +273,9 @@ class Ledger:
         if node is None:
             state = ZnodeState(zxid, None, None, frozenset())
         else:
-            state = ZnodeState(zxid, node.data, wire_stat(node), frozenset(node.children or ()))
+            children = frozenset(node.children or ())
+            owner = owner_of(node.stat)
+            state = ZnodeState(zxid, node.data, wire_stat(node), children, owner)
         self.states.setdefault(path, []).append(state)
 
     # -- who decides -----------------------------------------------------------------------------
@@ -255,6 +284,11 @@ class Ledger:
     def membership(self) -> Membership:
         """The members now."""
         return self.memberships[-1][1]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one server, which nobody can fill again."""
+        return len(self.membership.voters) == 1
 
     def is_quorum(self, servers: Collection[ServerId], zxid: int) -> bool:
         """Whether these servers could agree on `zxid`: by the members of then.
@@ -285,7 +319,7 @@ class Ledger:
         return states[index - 1] if index else ZnodeState(0, None, None, frozenset())
 
     def events_between(self, path: str, after: int, up_to: int) -> list[Event]:
-        """What happened to a path behind `after`, up to and with `up_to`."""
+        """What happened to a path after `after`, up to and with `up_to`."""
         events = self.events.get(path)
         if not events:
             return []
@@ -293,19 +327,20 @@ class Ledger:
         stop = bisect_right(events, up_to, key=lambda event: event.zxid)
         return events[start:stop]
 
-    def records_of_epoch(self, epoch: int) -> list[Zxid]:
-        """The agreed txns of one epoch."""
-        start = bisect_left(self.order, epoch << 32)
-        stop = bisect_left(self.order, (epoch + 1) << 32)
-        return self.order[start:stop]
-
     def order_behind(self, zxid: Zxid) -> list[Zxid]:
-        """What was agreed on behind `zxid`."""
+        """What was committed after `zxid`."""
         return self.order[bisect_right(self.order, zxid) :]
 
-    def has_committed_epoch(self, epoch: int) -> bool:
-        """Whether anything of this epoch was agreed on."""
-        return bool(self.order) and epoch_of(self.order[-1]) >= epoch
+    def undecided_memberships(self) -> list[Membership]:
+        """Those of changes that some server has stored, and that may be committed yet."""
+        last = self.order[-1] if self.order else _NONE
+        held = {z for shadow in self.shadows.values() for z in shadow.records if z > last}
+        entries = [decode_entry(self.entries[z]) for z in sorted(held.intersection(self.entries))]
+        return [
+            parse_membership(entry.body.data or b"")
+            for entry in entries
+            if entry.header.type == OpCode.RECONFIG and isinstance(entry.body, SetDataTxn)
+        ]
 
 
 def is_majority(membership: Membership, servers: Collection[ServerId]) -> bool:

@@ -15,7 +15,7 @@ def spec_of(server_id: ServerId, role: MemberRole) -> MemberSpec:
 
 
 def initial_membership(options: SimOptions) -> Membership:
-    """All servers; those behind the voters only observe."""
+    """All servers; those after the voters only observe."""
     ids = range(1, options.servers + options.observers + 1)
     return Membership(
         tuple(

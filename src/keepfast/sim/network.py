@@ -3,7 +3,7 @@
 A *stream* is a TCP connection. Bytes arrive in order, in pieces of any size. Where a direction is
 blocked (a partition, one-way or not) nothing is lost: bytes wait, as in a kernel that transmits
 again, and arrive when the block ends, if both ends have held on until then. A *reset* ends a stream
-at once, with all that was on its way. Whoever closes an end sends a farewell behind its bytes; a
+at once, with all that was on its way. Whoever closes an end sends a farewell after its bytes; a
 machine that loses power sends nothing, and its peers find out when they next talk to its
 successor, or by their own patience.
 """
@@ -36,6 +36,8 @@ class NetworkOptions:
     spike_us: int = 50_000
     # How often a send arrives in several pieces.
     split_chance: float = 0.0
+    # For so long at most a peer takes nothing more of a stream; 0: it takes all at once.
+    most_stall_us: int = 0
 
 
 class Endpoint(Protocol):
@@ -63,9 +65,11 @@ class _Pipe:
 class Stream:
     """One connection. Side 0 has dialled, side 1 was dialled."""
 
-    __slots__ = ("ends", "is_open", "network", "number", "pipes", "places")
+    __slots__ = ("ends", "is_open", "network", "number", "on_taken", "pipes", "places")
 
-    def __init__(self, network: Network, number: int, dialler: Place, dialled: Place) -> None:
+    def __init__(
+        self, network: SimulatedNetwork, number: int, dialler: Place, dialled: Place
+    ) -> None:
         self.network = network
         self.number = number
         self.places = (dialler, dialled)
@@ -73,6 +77,12 @@ class Stream:
         self.pipes = (_Pipe(dialler, dialled), _Pipe(dialled, dialler))
         self.ends: list[Endpoint | None] = [None, None]
         self.is_open = True
+        # Called when side 0 has taken bytes.
+        self.on_taken: Callable[[], None] | None = None
+
+    def unsent_bytes(self, side: int) -> int:
+        """What a side has sent and the other has not taken yet."""
+        return sum(len(data) for _, data in self.pipes[side].queue)
 
     def send(self, side: int, data: bytes) -> None:
         """Send bytes from a side; a no-op once the stream is gone."""
@@ -80,7 +90,7 @@ class Stream:
             self.network.transmit(self, side, data)
 
     def close(self, side: int) -> None:
-        """This side ends the stream; the other hears of it behind the bytes that were sent."""
+        """This side ends the stream; the other hears of it after the bytes that were sent."""
         if self.is_open and self.ends[side] is not None:
             self.ends[side] = None
             self.network.transmit(self, side, _FAREWELL)
@@ -101,7 +111,7 @@ class Stream:
         self.ends = [None, None]
 
 
-class Network:
+class SimulatedNetwork:
     """All streams of a world, and which directions are blocked."""
 
     def __init__(self, agenda: Agenda, rng: random.Random, options: NetworkOptions) -> None:
@@ -111,6 +121,8 @@ class Network:
         self.blocked: set[tuple[Place, Place]] = set()
         # Extra delay of all that a place sends and gets.
         self.lag_us: dict[Place, int] = {}
+        # And in one direction alone.
+        self.way_lag_us: dict[tuple[Place, Place], int] = {}
         self._streams: dict[int, Stream] = {}
         self._count = 0
         # Called when blocked directions may have become free.
@@ -168,6 +180,8 @@ class Network:
         delay = self._rng.randint(options.least_delay_us, options.most_delay_us)
         if options.spike_chance and self._rng.random() < options.spike_chance:
             delay += options.spike_us
+        if self.way_lag_us:
+            delay += self.way_lag_us.get((source, target), 0)
         if self.lag_us:
             delay += self.lag_us.get(source, 0) + self.lag_us.get(target, 0)
         return delay
@@ -261,6 +275,8 @@ class Network:
                 return
             if data:
                 end.on_data(data)
+                if side == 1 and stream.on_taken is not None:
+                    stream.on_taken()
                 continue
             stream.is_open = False
             stream.ends[1 - side] = None

@@ -27,6 +27,8 @@ class Operation:
     zxid: int = -1
     error: int = 0
     reply: Any = None
+    # Asked of a server that has no leader.
+    is_read_only: bool = False
 
     @property
     def is_answered(self) -> bool:
@@ -43,7 +45,7 @@ class Watch:
 
     kind: WatchKind
     path: str
-    # The state in which it was set; what happens behind it must be told.
+    # The state in which it was set; what happens after it must be told.
     zxid: int
     # Set on a znode that was not there.
     is_exist: bool = False

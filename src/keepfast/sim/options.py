@@ -7,11 +7,15 @@ than giving every run a bit of everything.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from keepfast.quorum import ElectionOptions
 from keepfast.replica import ReplicaOptions
 from keepfast.sim.network import NetworkOptions
 from keepfast.storage import StoreOptions
+
+# What wall clocks show when a world begins.
+WALL_START_MS: Final = 1_700_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +28,20 @@ class DiskOptions:
     # How often (of 1) one takes `stall_us` longer.
     stall_chance: float = 0.0
     stall_us: int = 300_000
-    # Bytes of a disk that gets full; the rest is free for ever.
+    # Bytes of a disk that gets full; the rest is free forever.
     capacity: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHabits:
+    """In what clients of different makes and settings differ."""
+
+    # Counts its requests from 1 on every connection, as kazoo does; Java's client keeps counting.
+    restarts_xids: bool = False
+    # Is content with a server that has no leader.
+    is_read_only: bool = False
+    # Has the address of one server only; None: of all.
+    only_server: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +49,8 @@ class WorkloadOptions:
     """What clients do."""
 
     clients: int = 2
+    # Those of the first client, of the second, and so on; then from the first again.
+    habits: tuple[ClientHabits, ...] = (ClientHabits(),)
     # Time between two requests of a client, on average.
     think_ms: int = 40
     # Requests of one client that may be under way at a time.
@@ -63,6 +81,8 @@ class FaultOptions:
     weights: tuple[tuple[str, int], ...] = ()
     # Faults that wait for a named step of the protocol, at the start of a run.
     traps: int = 0
+    # Whether the first leader dies before anybody follows it.
+    has_first_term: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +102,14 @@ class SimOptions:
     retain: int = 3
     # Whether clients may change who belongs to the ensemble.
     is_reconfig_enabled: bool = False
+    # Whether a server that finds no leader serves clients that are content with that.
+    is_read_only_enabled: bool = False
+    # Whether servers make a secret for session passwords by themselves.
+    is_secret_shared: bool = False
+    # Whether the world begins with a majority that was restored from a backup.
+    is_restored: bool = False
+    # The number of the server that is one of Apache's; None: all are ours.
+    apache: int | None = None
     init_limit: int = 10
     sync_limit: int = 5
     # How often (of 1) an acknowledgement is followed by a look at what a crash would leave.
@@ -93,3 +121,5 @@ class SimOptions:
     disk: DiskOptions = field(default_factory=DiskOptions)
     workload: WorkloadOptions = field(default_factory=WorkloadOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
+    # The names of the features that were put into all of the above; for people.
+    features: tuple[str, ...] = ()

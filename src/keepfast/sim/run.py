@@ -6,11 +6,13 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from keepfast.sim import disk_faults
 from keepfast.sim.agenda import MS
 from keepfast.sim.describe import describe
 from keepfast.sim.faults import Nemesis
 from keepfast.sim.ledger import Violation
 from keepfast.sim.options import SimOptions
+from keepfast.sim.restored import restore_majority
 from keepfast.sim.swarm import draw_options
 from keepfast.sim.trace import Trace
 from keepfast.sim.verdict import differences
@@ -19,7 +21,7 @@ from keepfast.sim.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SeedOutcome:
     """What became of a seed."""
 
     seed: int
@@ -27,7 +29,7 @@ class Outcome:
     checker: str | None
     what: str
     options: str
-    # Appointments kept, txns agreed on, replies that clients got, faults that struck.
+    # Appointments kept, txns committed, replies that clients got, faults that struck.
     steps: int
     txns: int
     answers: int
@@ -52,6 +54,8 @@ class Simulation:
     def __init__(self, seed: int, options: SimOptions | None = None) -> None:
         self.options = options or draw_options(seed)
         self.world = World(seed, self.options)
+        if self.options.is_restored:
+            restore_majority(self.world)
         self.workload = Workload(self.world)
         self.nemesis = Nemesis(self.world)
 
@@ -60,7 +64,7 @@ class Simulation:
         """What happened so far."""
         return self.world.trace
 
-    def run(self) -> Outcome:
+    def run(self) -> SeedOutcome:
         """Live through the whole run; never raises for what a checker found."""
         checker: str | None = None
         what = ""
@@ -69,12 +73,12 @@ class Simulation:
             self.heal()
         except Violation as violation:
             checker, what = violation.checker, violation.what
-        except Exception as error:  # noqa: BLE001 - what a server raises is a finding of the run
+        except (Exception, disk_faults.PowerLoss) as error:  # noqa: BLE001 - a finding of the run
             checker, what = type(error).__name__, f"{error}{_place_of(error)}"
         if checker is not None:
             self.trace.add("ops", "VIOLATION %s: %s", checker, what)
         world = self.world
-        return Outcome(
+        return SeedOutcome(
             seed=world.seed,
             checker=checker,
             what=what,
@@ -91,6 +95,7 @@ class Simulation:
         """Clients work, things fail."""
         world = self.world
         world.start_servers()
+        world.watch_clocks()
         self.workload.start()
         self.nemesis.start()
         busy_us = self.options.busy_ticks * world.tick_us
@@ -131,7 +136,7 @@ class Simulation:
         return is_done_now
 
 
-def _place_of(error: Exception) -> str:
+def _place_of(error: BaseException) -> str:
     """Where an error came from, in a few words."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
@@ -141,7 +146,7 @@ def _place_of(error: Exception) -> str:
     return f" ({last.tb_frame.f_code.co_qualname}, line {last.tb_lineno})"
 
 
-def run_seed(seed: int, options: SimOptions | None = None) -> Outcome:
+def run_seed(seed: int, options: SimOptions | None = None) -> SeedOutcome:
     """Run one seed."""
     was_enabled = gc.isenabled()
     # A run makes many objects, keeps them to its end, and then drops them all at once.

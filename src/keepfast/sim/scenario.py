@@ -11,12 +11,11 @@ from typing import Final
 
 from keepfast.quorum import ElectionOptions
 from keepfast.replica import ReplicaOptions
-from keepfast.sim.client import Client
+from keepfast.sim.client import SimulatedClient
 from keepfast.sim.ledger import Violation
 from keepfast.sim.network import NetworkOptions
 from keepfast.sim.operations import Operation
 from keepfast.sim.options import DiskOptions, SimOptions, WorkloadOptions
-from keepfast.sim.peers import MemberProcess
 from keepfast.sim.verdict import differences
 from keepfast.sim.world import World
 from keepfast.storage import StoreOptions
@@ -65,7 +64,7 @@ class Script:
 
     def __init__(self, options: SimOptions | None = None, seed: int = 0) -> None:
         self.world = World(seed, options or quiet_options())
-        self.client: Client = self.world.clients[0]
+        self.client: SimulatedClient = self.world.clients[0]
 
     # -- servers ---------------------------------------------------------------------------------
 
@@ -112,7 +111,7 @@ class Script:
         """The server that leads and serves; 0: none does."""
         for server, host in self.world.hosts.items():
             process = host.process
-            if isinstance(process, MemberProcess) and process.member.replica.proposer is not None:
+            if process is not None and process.replica.proposer is not None:
                 return server
         return 0
 
@@ -183,7 +182,7 @@ class Script:
     def value(self, server: int, path: str) -> bytes | None:
         """What a server's own tree says."""
         process = self.world.hosts[ServerId(server)].process
-        node = None if process is None else process.member.replica.tree.find(path)
+        node = None if process is None else process.replica.tree.find(path)
         return None if node is None else node.data
 
     def check_equal(self) -> None:

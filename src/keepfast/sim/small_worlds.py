@@ -20,7 +20,7 @@ GROUPS: Final = ((1, 2), (1, 3), (2, 3), (1, 2, 3))
 _PATH: Final = "/value"
 
 
-class Divergence(NamedTuple):
+class DivergentStop(NamedTuple):
     """One divergence: how the servers stop, and who is started again."""
 
     is_power_cut: bool
@@ -30,13 +30,13 @@ class Divergence(NamedTuple):
         return f"{'power' if self.is_power_cut else 'kill'}, then {self.group}"
 
 
-Schedule = tuple[Divergence, ...]
+Schedule = tuple[DivergentStop, ...]
 
 
 def schedules(divergences: int, *, with_power_cuts: bool) -> Iterator[Schedule]:
     """Every schedule of one up to so many divergences."""
     stops = (False, True) if with_power_cuts else (False,)
-    choices = [Divergence(stop, group) for stop in stops for group in GROUPS]
+    choices = [DivergentStop(stop, group) for stop in stops for group in GROUPS]
     for length in range(1, divergences + 1):
         yield from product(choices, repeat=length)
 

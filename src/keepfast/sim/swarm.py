@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from keepfast.quorum import ElectionOptions
-from keepfast.replica import ReplicaOptions
+from keepfast.replica import ReplicaOptions, SessionPasswords
+from keepfast.sim.features import draw_features, with_features
 from keepfast.sim.network import NetworkOptions
 from keepfast.sim.options import (
+    WALL_START_MS,
     DiskOptions,
     FaultOptions,
     SimOptions,
@@ -19,6 +24,9 @@ from keepfast.tree import PrepareOptions
 
 # Apart from the world's own generator: a change here must not be a change of every choice there.
 _SALT: Final = 0x5EED
+_SLICES_SALT: Final = 0x51CE
+# Both forms in one run: sessions of servers that were started before this have Apache's passwords.
+_PASSWORDS: Final = SessionPasswords(b"shared by all servers", WALL_START_MS + 5_000)
 
 # What may go wrong, in families that are drawn together or left out together.
 FAULT_FAMILIES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
@@ -53,8 +61,20 @@ FAULT_FAMILIES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 MEMBERSHIP_FAULTS: Final = (("reconfig", 12),)
 
 
-def draw_options(seed: int) -> SimOptions:
-    """The options of a seed; the same for all time, or its replay command would lie."""
+def draw_options(seed: int, features: tuple[str, ...] | None = None) -> SimOptions:
+    """The options of a seed; with these features, in place of those that it draws."""
+    names = draw_features(seed) if features is None else features
+    return _with_slices(with_features(_draw_basics(seed), seed, names), seed)
+
+
+def _with_slices(options: SimOptions, seed: int) -> SimOptions:
+    """Have txns of more than one or a few operations take several turns, with some seeds."""
+    size = random.Random(seed ^ _SLICES_SALT << 32).choice((1, 2, 250))
+    prepare = msgspec.structs.replace(options.replica.prepare, slice_size=size)
+    return replace(options, replica=replace(options.replica, prepare=prepare))
+
+
+def _draw_basics(seed: int) -> SimOptions:
     rng = random.Random(seed ^ _SALT << 32)
     tick_ms = rng.choice((100, 200, 500))
     is_reconfig_enabled = rng.random() < 0.25
@@ -105,6 +125,7 @@ def _draw_replica(rng: random.Random, tick_ms: int, is_open_to_all: bool) -> Rep
         max_session_timeout_ms=max(20 * tick_ms, 2000),
         outstanding_limit=rng.choice((1, 10, 1000)),
         max_queued_requests=rng.choice((10, 100_000)),
+        passwords=_PASSWORDS,
         container_check_ms=rng.choice((10, 100)) * tick_ms,
         container_max_never_used_ms=rng.choice((0, 5 * tick_ms)),
         # Only the superuser may change the members, unless nobody looks.

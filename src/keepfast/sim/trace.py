@@ -18,7 +18,7 @@ from typing import NamedTuple
 from keepfast.sim.agenda import Agenda
 
 
-class Step(NamedTuple):
+class TraceLine(NamedTuple):
     """One line of a trace. The values must not change any more."""
 
     time_us: int
@@ -36,11 +36,11 @@ class Trace:
 
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
-        self.steps: list[Step] = []
+        self.steps: list[TraceLine] = []
 
     def add(self, who: str, template: str, *values: object) -> None:
         """Note a step; `template` takes `values` as `%` does."""
-        self.steps.append(Step(self._agenda.now_us, who, template, values))
+        self.steps.append(TraceLine(self._agenda.now_us, who, template, values))
 
     def lines(self) -> Iterator[str]:
         """The steps as text."""

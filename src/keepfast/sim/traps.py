@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from keepfast.sim.agenda import MS
+from keepfast.wire import ServerId
 
 if TYPE_CHECKING:
+    from keepfast.sim.host import Host
     from keepfast.sim.peers import PeerEnd
     from keepfast.sim.process import Process
     from keepfast.sim.world import World
@@ -49,6 +51,17 @@ class Trap:
     step: str
     skip: int
     action: str
+    # Waits for this server alone; None: for any.
+    server: ServerId | None = None
+
+
+def first_term() -> Trap:
+    """The first leader dies before anybody follows, but has named the ensemble already.
+
+    It comes back when the others have begun without it, and dies once more when it has their
+    records and not their name.
+    """
+    return Trap("send NEWLEADER", 0, "first-term")
 
 
 def draw_traps(rng: random.Random, count: int) -> list[Trap]:
@@ -65,6 +78,10 @@ def spring(world: World, trap: Trap, process: Process, end: PeerEnd | None) -> N
     peer = None if end is None else world.hosts[end.peer]
     world.trace.add("ops", "trap at %s of %s: %s", trap.step, host.who, trap.action)
     delay_us = int(world.trap_rng.random() * 6 * world.tick_us)
+    if trap.action == "first-term":
+        host.kill()
+        world.agenda.after(world.tick_us, lambda: _come_back(world, host))
+        return
     if trap.action in ("kill-peer", "power-peer"):
         host = peer or host
     if trap.action in ("kill", "kill-peer"):
@@ -75,7 +92,7 @@ def spring(world: World, trap: Trap, process: Process, end: PeerEnd | None) -> N
         world.agenda.after(delay_us, lambda: None if world.is_calm else host.start())
     elif trap.action == "reset":
         if end is not None:
-            # Behind this step: the process is in the middle of it.
+            # After this step: the process is in the middle of it.
             world.agenda.after(0, end.stream.reset)
     elif trap.action == "pause":
         process.pause()
@@ -88,3 +105,14 @@ def spring(world: World, trap: Trap, process: Process, end: PeerEnd | None) -> N
             for other in others:
                 world.network.block(host.place, other)
         world.agenda.after(delay_us + MS, world.network.heal)
+
+
+def _come_back(world: World, host: Host) -> None:
+    if world.is_calm or host.is_up:
+        return
+    if not world.checkers.ledger.order or world.leading_host() is None:
+        world.agenda.after(world.tick_us, lambda: _come_back(world, host))
+        return
+    # Its promise is stored first, then what it agrees to, with the name of the ensemble.
+    world.traps.append(Trap("disk StoreEpochs", 1, "kill", host.server_id))
+    host.start()

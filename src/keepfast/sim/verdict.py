@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from keepfast.tree import CONFIG, Tree
 from keepfast.wire import format_zxid
@@ -10,13 +10,19 @@ from keepfast.wire import format_zxid
 if TYPE_CHECKING:
     from keepfast.sim.world import World
 
+_STATS: Final = "/zookeeper_stats"
+
 
 def contents(tree: Tree) -> dict[str, tuple[object, ...]]:
-    """All znodes of a tree but the configuration, which each server dates by its own clock."""
+    """All znodes of a tree but those that servers keep by themselves.
+
+    The configuration is dated by each server's own clock, and the statistics of a quota are counted
+    anew when a snapshot is loaded, also of changes that were made while there was no quota.
+    """
     found: dict[str, tuple[object, ...]] = {}
     for path in tree.paths():
         node = tree.find(path)
-        if path != CONFIG and node is not None:
+        if path != CONFIG and not path.endswith(_STATS) and node is not None:
             children = tuple(sorted(node.children or ()))
             found[path] = (node.data, node.stat, tree.acl_of(node), children)
     return found
@@ -30,7 +36,7 @@ def differences(world: World) -> str:
         process = host.process
         if process is None:
             return f"{host.who} is down"
-        tree: Tree = process.member.replica.tree
+        tree: Tree = process.replica.tree
         if tree.sessions != ledger.tree.sessions:
             return f"{host.who} has sessions {sorted(tree.sessions)}"
         found = contents(tree)

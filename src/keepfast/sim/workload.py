@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from keepfast.sim.agenda import MS
+from keepfast.tree import QUOTA
 from keepfast.wire import (
     OPEN_ACL,
     CheckVersionRequest,
     CreateMode,
     CreateRequest,
+    CreateTTLRequest,
     DeleteRequest,
     ExistsRequest,
     GetChildren2Request,
@@ -24,7 +26,7 @@ from keepfast.wire import (
 )
 
 if TYPE_CHECKING:
-    from keepfast.sim.client import Client
+    from keepfast.sim.client import SimulatedClient
     from keepfast.sim.world import World
 
 _MODES = (
@@ -47,7 +49,7 @@ class Workload:
         self._weights = [weight for _, weight in self._options.weights]
         self._count = 0
         self.is_stopped = False
-        self._actions: dict[str, Callable[[Client], None]] = {
+        self._actions: dict[str, Callable[[SimulatedClient], None]] = {
             "create": self._create,
             "set": self._set,
             "delete": self._delete,
@@ -56,6 +58,12 @@ class Workload:
             "sync": self._sync,
             "roam": self._roam,
             "end": self._end,
+            "hop": self._hop,
+            "sync-read": self._sync_read,
+            "upgrade": self._upgrade,
+            "container": self._container,
+            "ttl": self._ttl,
+            "quota": self._quota,
         }
 
     def start(self) -> None:
@@ -68,15 +76,16 @@ class Workload:
         """Ask for nothing more."""
         self.is_stopped = True
 
-    def _later(self, client: Client) -> None:
+    def _later(self, client: SimulatedClient) -> None:
         delay_us = int(self._rng.expovariate(1 / (self._options.think_ms * MS)))
         self._world.agenda.after(delay_us, lambda: self._act(client))
 
-    def _act(self, client: Client) -> None:
+    def _act(self, client: SimulatedClient) -> None:
         if self.is_stopped:
             return
         self._later(client)
-        if client.is_open and len(client.outstanding) < self._options.pipeline:
+        is_free = client.is_open and not client.is_held
+        if is_free and len(client.outstanding) < self._options.pipeline:
             kind = self._rng.choices(self._kinds, self._weights)[0]
             self._actions[kind](client)
 
@@ -90,25 +99,25 @@ class Workload:
     def _version(self) -> int:
         return -1 if self._rng.random() < 0.7 else self._rng.randrange(4)
 
-    def _create(self, client: Client) -> None:
+    def _create(self, client: SimulatedClient) -> None:
         mode = self._rng.choice(_MODES)
         path = self._key()
         if mode is not CreateMode.PERSISTENT:
             path += f"/{'e' if mode.is_ephemeral else 's'}{self._rng.randrange(3)}"
-        request = CreateRequest(path, self._value(), OPEN_ACL, mode)
+        request = self._request(path, mode)
         client.ask(self._rng.choice((OpCode.CREATE, OpCode.CREATE2)), path, request)
 
-    def _set(self, client: Client) -> None:
+    def _set(self, client: SimulatedClient) -> None:
         path = self._key()
         client.ask(OpCode.SET_DATA, path, SetDataRequest(path, self._value(), self._version()))
 
-    def _delete(self, client: Client) -> None:
+    def _delete(self, client: SimulatedClient) -> None:
         path = self._key()
         if self._rng.random() < 0.5:
             path += f"/e{self._rng.randrange(3)}"
         client.ask(OpCode.DELETE, path, DeleteRequest(path, self._version()))
 
-    def _multi(self, client: Client) -> None:
+    def _multi(self, client: SimulatedClient) -> None:
         first, second = self._key(), self._key()
         ops = [
             MultiOp(OpCode.SET_DATA, SetDataRequest(first, self._value(), self._version())),
@@ -125,7 +134,7 @@ class Workload:
             ops.insert(1, MultiOp(OpCode.DELETE, DeleteRequest(f"{first}/e0", -1)))
         client.ask(OpCode.MULTI, first, tuple(ops))
 
-    def _read(self, client: Client) -> None:
+    def _read(self, client: SimulatedClient) -> None:
         path = self._key()
         watch = self._rng.random() < self._options.watch_chance
         kind = self._rng.randrange(4)
@@ -140,13 +149,97 @@ class Workload:
         else:
             client.ask(OpCode.GET_CHILDREN2, path, GetChildren2Request(path, watch))
 
-    def _sync(self, client: Client) -> None:
+    def _sync(self, client: SimulatedClient) -> None:
         client.ask(OpCode.SYNC, "/", SyncRequest("/"))
 
-    def _roam(self, client: Client) -> None:
+    def _roam(self, client: SimulatedClient) -> None:
         laggard = self._world.laggard()
-        if laggard is not None:
+        if laggard is not None and client.only is None:
             client.roam(laggard)
 
-    def _end(self, client: Client) -> None:
+    def _hop(self, client: SimulatedClient) -> None:
+        """Leave in the middle of a write, come back at once, and ask for something else."""
+        first, second = self._key(), self._key()
+        path = f"{first}/e{self._rng.randrange(3)}"
+        write = self._rng.choice(
+            (
+                (OpCode.SET_DATA, first, SetDataRequest(first, self._value(), -1)),
+                (OpCode.DELETE, path, DeleteRequest(path, -1)),
+                (OpCode.CREATE, path, self._request(path, CreateMode.EPHEMERAL)),
+            )
+        )
+        client.ask(*write)
+        next_write = (OpCode.SET_DATA, second, SetDataRequest(second, self._value(), -1))
+        server = client.server
+        if client.only is None and self._rng.random() < 0.4:
+            server = self._rng.choice(self._world.client_servers())
+        # Time enough for the write to reach the server, and not to be done.
+        delay_us = self._rng.choice((1, 2, 4)) * self._world.options.network.most_delay_us
+
+        def move() -> None:
+            if server is not None and client.is_open:
+                client.move(server, next_write)
+
+        self._world.agenda.after(delay_us, move)
+
+    def _upgrade(self, client: SimulatedClient) -> None:
+        """Begin a session anew, make an ephemeral, and come back before that is done."""
+        server = client.server
+        if server is None:
+            return
+        path = f"{self._key()}/e{self._rng.randrange(3)}"
+        client.ask(OpCode.CLOSE_SESSION, "", None)
+        delay_us = self._rng.choice((1, 2, 4)) * self._world.options.network.most_delay_us
+
+        def begin() -> None:
+            if not self.is_stopped and client.is_open:
+                client.ask(OpCode.CREATE, path, self._request(path, CreateMode.EPHEMERAL))
+                self._world.agenda.after(delay_us, come_back)
+
+        def come_back() -> None:
+            if not self.is_stopped and client.is_open and client.server is not None:
+                client.roam(client.server)
+
+        self._world.agenda.after(self._world.tick_us, begin)
+
+    def _sync_read(self, client: SimulatedClient) -> None:
+        path = self._key()
+        client.ask(OpCode.SYNC, path, SyncRequest(path))
+        client.ask(OpCode.GET_DATA, path, GetDataRequest(path, False))
+
+    def _request(self, path: str, mode: CreateMode) -> CreateRequest:
+        return CreateRequest(path, self._value(), OPEN_ACL, mode)
+
+    def _container(self, client: SimulatedClient) -> None:
+        """Make a container, use it, or empty it."""
+        box = f"/box{self._rng.randrange(2)}"
+        item = f"{box}/x"
+        kind = self._rng.randrange(3)
+        if kind == 0:
+            client.ask(OpCode.CREATE_CONTAINER, box, self._request(box, CreateMode.CONTAINER))
+        elif kind == 1:
+            client.ask(OpCode.CREATE, item, self._request(item, CreateMode.PERSISTENT))
+        else:
+            client.ask(OpCode.DELETE, item, DeleteRequest(item, -1))
+
+    def _ttl(self, client: SimulatedClient) -> None:
+        path = f"{self._key()}/t{self._rng.randrange(3)}"
+        ttl_ms = self._rng.choice((1, 5, 50)) * self._world.options.replica.tick_ms
+        mode = CreateMode.PERSISTENT_WITH_TTL
+        request = CreateTTLRequest(path, self._value(), OPEN_ACL, mode, ttl_ms)
+        client.ask(OpCode.CREATE_TTL, path, request)
+
+    def _quota(self, client: SimulatedClient) -> None:
+        """Set or drop a hard limit on the znodes below a key."""
+        folder = f"{QUOTA}{self._key()}"
+        limits = f"{folder}/zookeeper_limits"
+        limit = b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=%d" % self._rng.randrange(2, 9)
+        if self._rng.random() < 0.3:
+            client.ask(OpCode.DELETE, limits, DeleteRequest(limits, -1))
+            return
+        for path, data in ((folder, b""), (limits, limit), (f"{folder}/zookeeper_stats", b"")):
+            request = CreateRequest(path, data, OPEN_ACL, CreateMode.PERSISTENT)
+            client.ask(OpCode.CREATE, path, request)
+
+    def _end(self, client: SimulatedClient) -> None:
         client.ask(OpCode.CLOSE_SESSION, "", None)

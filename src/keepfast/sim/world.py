@@ -10,35 +10,47 @@ import random
 from collections.abc import Collection
 from dataclasses import replace
 
-from keepfast.quorum import QuorumOptions
+from keepfast.quorum import LeaderPhase, Note, QuorumOptions
 from keepfast.replica import ReplicaOptions
-from keepfast.sim.agenda import MS, Agenda
+from keepfast.sim.agenda import MS, SECOND, Agenda
+from keepfast.sim.apache import ApacheProcess
+from keepfast.sim.apache_files import ApacheFiles
 from keepfast.sim.checkers import Checkers
-from keepfast.sim.client import Client
-from keepfast.sim.election_links import ElectionLinks
+from keepfast.sim.client import SimulatedClient
+from keepfast.sim.election_links import SimulatedElectionLinks
+from keepfast.sim.features import WAITING
 from keepfast.sim.host import Host
+from keepfast.sim.ledger import Violation
 from keepfast.sim.members import initial_membership
-from keepfast.sim.network import Endpoint, Network, Stream
+from keepfast.sim.memory_disk import MemoryDisk
+from keepfast.sim.network import Endpoint, SimulatedNetwork, Stream
 from keepfast.sim.operations import Operation, SessionView
 from keepfast.sim.options import SimOptions
-from keepfast.sim.peers import MemberProcess, PeerEnd
+from keepfast.sim.peers import PeerEnd
 from keepfast.sim.process import Process
 from keepfast.sim.trace import Trace
-from keepfast.sim.traps import draw_traps, spring
+from keepfast.sim.traps import draw_traps, first_term, spring
 from keepfast.storage import Recovery, Store, recover
 from keepfast.wire import (
     OPEN_ACL,
     CreateMode,
     CreateRequest,
+    DiskFull,
     OpCode,
     ServerId,
+    StorageError,
     Zxid,
     format_zxid,
 )
 
+# More terms than this that end on one server in a second are one and the same failure.
+_MAX_TERMS = 30
+# A server ticks twice a tick; the rest is for slow disks.
+_MAX_SILENT_TICKS = 10
+
 
 class World:
-    """See the module."""
+    """Servers, clients, network and disks of one seed, and the agenda that drives them."""
 
     def __init__(self, seed: int, options: SimOptions) -> None:
         self.seed = seed
@@ -47,34 +59,49 @@ class World:
         self.rng = random.Random(seed)
         self.agenda = Agenda()
         self.trace = Trace(self.agenda)
-        self.network = Network(
+        self.network = SimulatedNetwork(
             self.agenda, random.Random(self.rng.getrandbits(64)), options.network
         )
         self.membership = initial_membership(options)
         self.checkers = Checkers(self.membership)
+        self.checkers.expired_sessions.is_on = "expired" not in WAITING
+        self.checkers.quota.is_enforced = options.replica.prepare.is_quota_enforced
+        self.checkers.quota.under_way = options.workload.clients * options.workload.pipeline
         self.tick_us = options.replica.tick_ms * MS
         self.hosts: dict[ServerId, Host] = {}
         for number in range(1, options.servers + options.observers + 1):
             server_id = ServerId(number)
             self.hosts[server_id] = Host(self, server_id)
-        self.election_links = ElectionLinks(self)
+        self.election_links = SimulatedElectionLinks(self)
         self.quorum_options = QuorumOptions(
             tick_ms=options.replica.tick_ms,
             init_limit=options.init_limit,
             sync_limit=options.sync_limit,
             is_reconfig_enabled=options.is_reconfig_enabled,
+            is_read_only_enabled=options.is_read_only_enabled,
+            is_secret_shared=options.is_secret_shared,
             election=options.election,
         )
-        self.clients = [Client(self, n + 1) for n in range(options.workload.clients)]
+        habits = options.workload.habits
+        self.clients = [
+            SimulatedClient(self, n + 1, habits[n % len(habits)])
+            for n in range(options.workload.clients)
+        ]
         # The greatest zxid of a write that was answered.
         self.floor_zxid = 0
         self.answers = 0
+        # When the last answer to a write came that was logged.
+        self.last_write_us = 0
         # Nothing fails or takes unusually long any more.
         self.is_calm = False
         self.notes: dict[str, int] = {}
+        # The second in which a server last left a role, and how often it did so in that.
+        self._terms: dict[ServerId, tuple[int, int]] = {}
         self.traps_sprung = 0
         self.trap_rng = random.Random(self.rng.getrandbits(64))
         self.traps = draw_traps(self.trap_rng, options.faults.traps)
+        if options.faults.has_first_term:
+            self.traps.insert(0, first_term())
         # The last write of each client.
         self._proofs: dict[int, Operation] = {}
 
@@ -100,18 +127,70 @@ class World:
 
     def accept_peer(self, server: ServerId, stream: Stream) -> Endpoint | None:
         """A learner has dialled a server's quorum port."""
-        process = self.member_process(server)
-        return None if process is None else process.accept_peer(stream)
+        process = self.running(server)
+        return None if process is None else process.links.accept(stream)
 
-    def member_process(self, server: ServerId) -> MemberProcess | None:
+    def running(self, server: ServerId) -> Process | None:
         """The process of a server that is up."""
         process = self.hosts[server].process
-        return process if isinstance(process, MemberProcess) and not process.is_over else None
+        return None if process is None or process.is_over else process
 
     def make_process(self, host: Host, store: Store, recovery: Recovery) -> Process:
         """The program that runs on a host which has read its disk."""
-        kind = Process if self.options.servers == 1 else MemberProcess
+        kind = ApacheProcess if host.is_apache else Process
         return kind(host, self, store, recovery)
+
+    def noted(self, process: Process, note: Note) -> None:
+        """A server has said something about itself, or about a peer."""
+        if note.name == "role-ended":
+            self._count_term(process)
+        member = process.member
+        if self.options.apache is None or member is None:
+            return
+        apache = self.hosts[ServerId(self.options.apache)]
+        leader = member.leader
+        if note.name == "catch-up" and leader is not None and not process.host.is_apache:
+            if dict(note.fields)["server"] == apache.server_id:
+                apache.apache.is_needed = leader.phase is not LeaderPhase.BROADCAST
+        elif note.name == "peer-broke-protocol" and process.links.has_dialled(
+            dict(note.fields)["link"], apache.server_id
+        ):
+            self.empty(apache, "what it sends does not fit")
+
+    def _count_term(self, process: Process) -> None:
+        """Terms of a server that end in one second: a failed one is not tried again at once."""
+        second, count = self._terms.get(process.server_id, (-1, 0))
+        now = self.agenda.now_us // SECOND
+        count = count + 1 if now == second else 1
+        self._terms[process.server_id] = now, count
+        if count > _MAX_TERMS:
+            raise Violation(
+                "livelock", f"{process.who} has left its role {count} times in second {now}"
+            )
+
+    def empty(self, host: Host, why: str) -> None:
+        """An operator empties an Apache server, if the others have all that it has."""
+        shadow_of = self.checkers.ledger.shadow_of
+        sound = {
+            each.server_id
+            for each in self.hosts.values()
+            if each is not host
+            and not each.is_impaired
+            and shadow_of(each.server_id).vouched_epoch > 0
+        }
+        if not self.is_quorum(sound):
+            return
+
+        def act() -> None:
+            self.trace.add("ops", "%s is emptied: %s", host.who, why)
+            host.kill()
+            host.disk = MemoryDisk(self.options.disk.capacity)
+            host.apache = ApacheFiles()
+            host.is_impaired = True
+            self.checkers.damaged(host.server_id)
+            self.agenda.after(self.tick_us, host.start)
+
+        self.agenda.after(0, act)
 
     def laggard(self) -> ServerId | None:
         """The server that is furthest behind and serves; None if nobody does."""
@@ -130,14 +209,14 @@ class World:
         """A server is about to say, to others or itself, that it holds all up to `zxid`."""
         self.checkers.vouched(process.server_id, zxid)
         if self.trap_rng.random() < self.options.crash_check_chance:
-            # What if the power were lost right now? The server itself goes on.
+            # What if the power were lost right now? The server itself continues.
             disk = process.host.disk.clone().crash(self.trap_rng)
             self.checkers.would_recover(process.server_id, recover(disk, process.host.directory))
 
     def reached(self, step: str, process: Process, end: PeerEnd | None) -> None:
         """A server is at a named step of the protocol; a trap may wait for it there."""
         for trap in self.traps:
-            if trap.step == step:
+            if trap.step == step and trap.server in (None, process.server_id):
                 if trap.skip:
                     trap.skip -= 1
                     continue
@@ -149,15 +228,20 @@ class World:
     def leading_host(self) -> Host | None:
         """The host of a server that leads and serves."""
         for host in self.hosts.values():
-            process = self.member_process(host.server_id)
-            if process is not None and process.member.replica.proposer is not None:
+            process = self.running(host.server_id)
+            if process is not None and process.replica.proposer is not None:
                 return host
         return None
 
+    def start_failed(self, host: Host, error: StorageError) -> None:
+        """A server could not start; that its disk is full is no reason."""
+        has_data = self.checkers.ledger.shadow_of(host.server_id).vouched >= 0
+        if isinstance(error, DiskFull) and has_data and "full-start" not in WAITING:
+            raise Violation("full disk", f"{host.who} has data and does not start: {error}")
+
     def process_ended(self, process: Process) -> None:
         """A server is gone."""
-        if isinstance(process, MemberProcess):
-            self.election_links.process_ended(process)
+        self.election_links.process_ended(process)
 
     # -- the course of a run ---------------------------------------------------------------------
 
@@ -168,13 +252,23 @@ class World:
             host.skew_ms = self.rng.randint(-skew_ms, skew_ms)
             self.agenda.after(self.rng.randint(0, self.tick_us), host.start)
 
+    def watch_clocks(self) -> None:
+        """See that every server that runs does what is due: nothing of it may end in silence."""
+        for host in self.hosts.values():
+            process = host.process
+            if process is None or process.is_held_up:
+                continue
+            late_us = self.agenda.now_us - process.ticked_us
+            if late_us > _MAX_SILENT_TICKS * self.tick_us:
+                raise Violation(
+                    "crash-only", f"{host.who} runs, and its timer is {late_us // MS} ms late"
+                )
+        self.agenda.after(self.tick_us, self.watch_clocks)
+
     def calm_down(self) -> None:
         """From now on nothing takes unusually long."""
         self.is_calm = True
         self.network.calm_down()
-        for host in self.hosts.values():
-            if host.process is not None:
-                host.process.disk.may_stall = False
 
     def is_serving(self, host: Host) -> bool:
         """Whether a server is up, whole and part of the service."""
@@ -193,6 +287,9 @@ class World:
 
     def _has_only_live_sessions(self) -> bool:
         live = {c.session.session_id for c in self.clients if c.session is not None and c.is_open}
+        if self.options.replica.has_local_sessions:
+            # Some are known to one server alone.
+            return live >= set(self.checkers.ledger.tree.sessions)
         return live == set(self.checkers.ledger.tree.sessions)
 
     def ails(self) -> str:
@@ -216,7 +313,7 @@ class World:
         for client in self.clients:
             self._write_proof(client)
 
-    def _write_proof(self, client: Client) -> None:
+    def _write_proof(self, client: SimulatedClient) -> None:
         proof = self._proofs.get(client.number)
         if proof is not None and proof.is_answered:
             return
@@ -240,8 +337,20 @@ class World:
         self.answers += 1
         self.checkers.expiry.now_us = self.agenda.now_us
         self.checkers.answered(session, operation)
-        if operation.type in _WRITES and not operation.error:
+        # Also one that was refused is a txn, and what comes later comes after it.
+        if operation.type in _WRITES and operation.zxid in self.checkers.ledger.digests:
+            self.last_write_us = self.agenda.now_us
             self.floor_zxid = max(self.floor_zxid, operation.zxid)
 
 
-_WRITES = frozenset((OpCode.CREATE, OpCode.CREATE2, OpCode.SET_DATA, OpCode.DELETE, OpCode.MULTI))
+_WRITES = frozenset(
+    (
+        OpCode.CREATE,
+        OpCode.CREATE2,
+        OpCode.CREATE_TTL,
+        OpCode.CREATE_CONTAINER,
+        OpCode.SET_DATA,
+        OpCode.DELETE,
+        OpCode.MULTI,
+    )
+)

@@ -12,6 +12,7 @@ from keepfast.storage.catch_up import fitting_snapshot, is_recent, record_packet
 from keepfast.storage.disk import (
     Buffer,
     Disk,
+    Names,
     ReadFile,
     RealDisk,
     RealWriteFile,
@@ -24,6 +25,10 @@ from keepfast.storage.disk_views import BytesFile
 from keepfast.storage.epochs import Epochs
 from keepfast.storage.history import History, LogRecord
 from keepfast.storage.layout import (
+    ACCEPTED_EPOCH_NAME,
+    CURRENT_EPOCH_NAME,
+    MANIFEST_NAME,
+    VERSION_DIRECTORY,
     Compression,
     DataDirectory,
     Listing,
@@ -36,6 +41,7 @@ from keepfast.storage.layout import (
     snapshot_name,
     version_directory,
 )
+from keepfast.storage.locks import unlock_directory
 from keepfast.storage.log_file import SECTOR_SIZE, Ending, Frame, LogReader, frame
 from keepfast.storage.manifest import (
     Join,
@@ -45,9 +51,9 @@ from keepfast.storage.manifest import (
     Seal,
     SegmentEntry,
     SnapshotEntry,
+    decode_manifest,
     load_manifest,
 )
-from keepfast.storage.options import StoreOptions
 from keepfast.storage.orders import carry_out
 from keepfast.storage.problems import Problem, Severity, Standing, worst
 from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
@@ -57,23 +63,29 @@ from keepfast.storage.snapshot_file import (
     SnapshotCursor,
     SnapshotInfo,
     SnapshotSink,
+    check_snapshot_name,
     load_tree,
     parse_snapshot,
     snapshot_pieces,
 )
 from keepfast.storage.snapshot_writer import SnapshotWriter
 from keepfast.storage.store import Store
-from keepfast.storage.survey import LogSurvey, Progress, Run, survey_log
+from keepfast.storage.store_options import StoreOptions
+from keepfast.storage.survey import LogSurvey, Progress, SurveyedRun, survey_log
 from keepfast.storage.witness import read_testimony
 
 if TYPE_CHECKING:
-    from keepfast.storage.memory_disk import MemoryDisk
+    from keepfast.storage.in_use import DirectoryUse, use_of
+    from keepfast.storage.live import LiveRecovery, recover_in_use
     from keepfast.storage.rescue import RescueKind, RescuePlan, apply_rescue, plan_rescue
 else:
     # A server at work needs none of these: imported when they are asked for, as its start is
     # little else than imports.
     _LATE: Final = {
-        "MemoryDisk": "memory_disk",
+        "DirectoryUse": "in_use",
+        "use_of": "in_use",
+        "LiveRecovery": "live",
+        "recover_in_use": "live",
         "RescueKind": "rescue",
         "RescuePlan": "rescue",
         "apply_rescue": "rescue",
@@ -87,12 +99,17 @@ else:
 
 
 __all__ = [
+    "ACCEPTED_EPOCH_NAME",
+    "CURRENT_EPOCH_NAME",
+    "MANIFEST_NAME",
     "NO_HISTORY",
     "SECTOR_SIZE",
+    "VERSION_DIRECTORY",
     "Buffer",
     "BytesFile",
     "Compression",
     "DataDirectory",
+    "DirectoryUse",
     "Disk",
     "Ending",
     "Epochs",
@@ -100,11 +117,12 @@ __all__ = [
     "History",
     "Join",
     "Listing",
+    "LiveRecovery",
     "LogReader",
     "LogRecord",
     "LogSurvey",
     "Manifest",
-    "MemoryDisk",
+    "Names",
     "Problem",
     "Progress",
     "ReadFile",
@@ -116,7 +134,6 @@ __all__ = [
     "RescuePlan",
     "RetentionPlan",
     "Retired",
-    "Run",
     "Seal",
     "SegmentEntry",
     "Severity",
@@ -128,11 +145,14 @@ __all__ = [
     "Standing",
     "Store",
     "StoreOptions",
+    "SurveyedRun",
     "WriteFile",
     "acknowledged_end",
     "apply_rescue",
     "carry_out",
+    "check_snapshot_name",
     "data_directory",
+    "decode_manifest",
     "fitting_snapshot",
     "frame",
     "has_path",
@@ -151,12 +171,15 @@ __all__ = [
     "read_testimony",
     "record_packets",
     "recover",
+    "recover_in_use",
     "replace_file",
     "snapshot_name",
     "snapshot_pieces",
     "survey_log",
     "temporary_of",
     "tree_packets",
+    "unlock_directory",
+    "use_of",
     "version_directory",
     "worst",
 ]

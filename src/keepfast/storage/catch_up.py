@@ -34,19 +34,23 @@ from keepfast.wire import (
 # What is read and sent in one turn. Low: a turn costs more than its work; high: the clients of a
 # leader wait while it is passed on, and a learner's while it is taken in.
 _CHUNK_BYTES = 1 << 16
+_ANY = Zxid(-1)
 
 
-def fitting_snapshot(history: History, up_to: Zxid) -> SnapshotEntry | None:
-    """The newest exact snapshot that a tree can be sent from; None: take one first."""
+def fitting_snapshot(history: History, up_to: Zxid, beyond: Zxid = _ANY) -> SnapshotEntry | None:
+    """The newest exact snapshot that a tree can be sent from; None: take one first.
+
+    One that is later than `beyond`, see TreeStream.
+    """
     for entry in reversed(history.manifest.snapshots):
         is_fit = entry.exact and entry.name not in history.doubts.snapshots
-        if is_fit and entry.zxid <= up_to and history.serves_behind(entry.zxid):
+        if is_fit and beyond < entry.zxid <= up_to and history.serves_behind(entry.zxid):
             return entry
     return None
 
 
 def is_recent(history: History, entry: SnapshotEntry) -> bool:
-    """Whether the records behind a snapshot are less than a new snapshot would be."""
+    """Whether the records after a snapshot are less than a new snapshot would be."""
     return history.bytes_behind(entry.zxid) <= max(entry.size, ALWAYS_RECORDS_BYTES)
 
 
@@ -79,7 +83,7 @@ def record_packets(history: History, stream: RecordStream) -> Iterator[bytes]:
 
 
 def tree_packets(history: History, entry: SnapshotEntry, stream: TreeStream) -> Iterator[bytes]:
-    """SNAP, the tree of an exact snapshot, its signature, and the records behind it, in pieces.
+    """SNAP, the tree of an exact snapshot, its signature, and the records after it, in pieces.
 
     Raises CorruptSnapshot or CorruptLog: hang up, the learner keeps what it had.
     """

@@ -122,7 +122,7 @@ def _unpack_gzip(file: ReadFile, name: str) -> Iterator[bytes]:
     offset = 0
     for window in _windows(file):
         if stream.eof:
-            raise CorruptSnapshot("bytes behind the end of the gzip stream", name, offset)
+            raise CorruptSnapshot("bytes after the end of the gzip stream", name, offset)
         data = window
         while data and not stream.eof:
             try:
@@ -134,7 +134,7 @@ def _unpack_gzip(file: ReadFile, name: str) -> Iterator[bytes]:
             if piece:
                 yield piece
         if stream.unused_data:
-            raise CorruptSnapshot("bytes behind the end of the gzip stream", name, offset)
+            raise CorruptSnapshot("bytes after the end of the gzip stream", name, offset)
         offset += len(window)
     if not stream.eof:
         raise CorruptSnapshot("gzip stream is cut short", name, offset)

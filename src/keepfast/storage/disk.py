@@ -15,7 +15,7 @@ storage may rely on nothing else:
 4. After a failed fsync nobody knows which of the bytes since the last good one are on the disk,
    and a second fsync does not tell: Linux marks the pages clean and reports the error once.
 
-`memory_disk.MemoryDisk` takes every liberty that these rules leave open; `RealDisk` is the
+`sim.MemoryDisk` takes every liberty that these rules leave open; `RealDisk` is the
 kernel's files.  Prior art: Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014)
 for rules 1-3; Rebello et al., "Can Applications Recover from fsync Failures?" (ATC 2020) for 4.
 
@@ -56,7 +56,7 @@ class WriteFile(Protocol):
 
         A gap between the old end and `offset` reads as zeros.  After an error any part of `data`
         may be in the file (disk full: usually a prefix) and the file may have grown: the caller
-        truncates before it goes on.  After a crash before the next fsync each 512-byte sector of
+        truncates before it continues.  After a crash before the next fsync each 512-byte sector of
         it may be old or new, whatever the others are, and the file may be shorter.
         """
 
@@ -414,12 +414,21 @@ class RealDisk:
 
     def lock(self, path: str) -> None:
         descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT)
+        if path not in self._locks and self._holds_file(descriptor):
+            # A link leads to a file that is locked already, under another name: one lock for both.
+            self._locks[path] = descriptor
+            return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
             raise
         self._locks[path] = descriptor
+
+    def _holds_file(self, descriptor: int) -> bool:
+        """Whether the open file is one that this disk has locked."""
+        found = os.fstat(descriptor)
+        return any(os.path.samestat(found, os.fstat(held)) for held in self._locks.values())
 
     def unlock(self, path: str) -> None:
         descriptor = self._locks.pop(path, -1)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from keepfast.storage.layout import DataDirectory
-from keepfast.storage.snapshot_writer import storage_error
+from keepfast.storage.snapshot_writer import disk_failure, storage_error
 from keepfast.wire import DiskFailed, DiskFull, StorageError
 
 T = TypeVar("T")
@@ -17,6 +17,13 @@ class DiskGuard:
         self.directory = directory
         self._has_space = True
         self._failure: StorageError | None = None
+        # What has to be done before any other change, and could not be done on a full disk.
+        self._beginning: Callable[[], None] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last look at the disk, or the last change of it, found no space."""
+        return not self._has_space
 
     def _ordinary_if_full(self, action: Callable[[], T]) -> T:
         """Run what leaves nothing behind when the disk is full."""
@@ -38,9 +45,37 @@ class DiskGuard:
             self._fail(error)
             raise
         except OSError as error:
-            failure = DiskFailed(f"the disk failed: {error.strerror or error}", error.filename)
+            failure = disk_failure(error, error.filename)
             self._fail(failure)
             raise failure from error
+
+    def _begin_with(self, action: Callable[[], None]) -> None:
+        """Do what every later change relies on, now or, on a full disk, in front of the next one.
+
+        Raises DiskFull where it has to wait; nothing of it is relied on by whoever only reads.
+        """
+        self._beginning = action
+        self._change(lambda: None)
+
+    def _begin(self) -> None:
+        if self._beginning is not None:
+            self._beginning()
+            self._beginning = None
+
+    def _change(self, action: Callable[..., T], *arguments: object) -> T:
+        """Run a change of what the directory holds, as `_guard` does."""
+
+        def change() -> T:
+            self._begin()
+            return action(*arguments)
+
+        try:
+            return self._guard(change)
+        finally:
+            self._changed()
+
+    def _changed(self) -> None:
+        """The directory may hold something else now; for who shows it to others."""
 
     def disown(self) -> None:
         """Write nothing more, not even at the end: as if the process had been killed here."""

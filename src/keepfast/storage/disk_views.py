@@ -1,10 +1,11 @@
 """Views of a disk: one through which nothing can be written, and one that shows a plan.
 
 `ReadOnlyDisk` is what tools look through that must never change a directory: that they do not is
-then no matter of care.  It can tell who watches how much was read, and refuses single reads of a
-size that only a damaged length field asks for.  `PlannedDisk` is the disk as it
-would be with another manifest in force: what the manifest retires is out of sight, logs end where
-they are to be cut, and the manifest itself reads as the planned one.
+then no matter of care.  It can report how much was read, and refuses single reads of a
+size that only a damaged length field asks for.  `EditedDisk` hides files, cuts them, or shows other
+bytes in them.  `PlannedDisk` is the disk as it would be with another manifest in force: what the
+manifest retires is out of sight, logs end where they are to be cut, and the manifest itself reads
+as the planned one.
 """
 
 import errno
@@ -30,7 +31,7 @@ def ignore_reads(path: str, size: int) -> None:
 
 
 class _ViewedFile:
-    """A file of the disk below, cut at `limit`, that tells what is read from it."""
+    """A file of the disk below, cut at `limit`, that reports what is read from it."""
 
     def __init__(self, file: ReadFile, path: str, on_read: OnRead, limit: int | None) -> None:
         self._file = file
@@ -155,29 +156,17 @@ class ReadOnlyDisk:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
 
-class PlannedDisk(ReadOnlyDisk):
-    """See the module; `cuts` maps names of logs to the size that they are to have.
-
-    With `is_listed` False there is no manifest: for one that is not complete yet.
-    """
+class EditedDisk(ReadOnlyDisk):
+    """A disk without some of its files, with others cut, and with other contents for some."""
 
     def __init__(
-        self,
-        disk: Disk,
-        directory: DataDirectory,
-        manifest: Manifest,
-        cuts: dict[str, int],
-        is_listed: bool,
+        self, disk: Disk, hidden: set[str], sizes: dict[str, int], contents: dict[str, bytes]
     ) -> None:
+        """All by path; `sizes` cuts a file there."""
         super().__init__(disk)
-        self._hidden = {directory.path_of(retired.name) for retired in manifest.retired}
-        self._sizes = {directory.in_logs(name): size for name, size in cuts.items()}
-        self._contents: dict[str, bytes] = {}
-        if is_listed:
-            self._contents[directory.manifest] = encode_manifest(manifest)
-        else:
-            # A witness alone would say that a manifest was lost.
-            self._hidden |= {directory.manifest, directory.witness}
+        self._hidden = hidden
+        self._sizes = sizes
+        self._contents = contents
 
     def list(self, path: str) -> Names:
         names = set(super().list(path))
@@ -199,3 +188,28 @@ class PlannedDisk(ReadOnlyDisk):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         file = self._disk.open_read(path)
         return _ViewedFile(file, path, self._on_read, self._sizes.get(path))
+
+
+class PlannedDisk(EditedDisk):
+    """The disk as a manifest will have it; `cuts` maps logs to the size that they are to have.
+
+    With `is_listed` False there is no manifest: for one that is not complete yet.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: DataDirectory,
+        manifest: Manifest,
+        cuts: dict[str, int],
+        is_listed: bool,
+    ) -> None:
+        hidden = {directory.path_of(retired.name) for retired in manifest.retired}
+        contents: dict[str, bytes] = {}
+        if is_listed:
+            contents[directory.manifest] = encode_manifest(manifest)
+        else:
+            # A witness alone would say that a manifest was lost.
+            hidden |= {directory.manifest, directory.witness}
+        sizes = {directory.in_logs(name): size for name, size in cuts.items()}
+        super().__init__(disk, hidden, sizes, contents)

@@ -25,12 +25,17 @@ class Epochs(msgspec.Struct, frozen=True):
     current: int | None = None
 
     def after_promise(self, promised: int | None, head: Zxid) -> "Epochs":
-        """What holds once a state at `head` was installed and its leader's epoch was promised."""
+        """What holds once a state at `head` was installed and its leader's epoch was promised.
+
+        A promise never falls. The current epoch belongs to the history that it was agreed on in,
+        and falls with it: where a majority was restored from a backup, its leader's epoch is below
+        the one of a server that is filled again.
+        """
         if promised is None:
             return self
         accepted = max(promised, self.accepted or 0)
         agreed = self.current if self.current is not None else max(epoch_of(head), 0)
-        return Epochs(accepted, min(agreed, accepted))
+        return Epochs(accepted, min(agreed, promised))
 
 
 def read_epochs(
@@ -106,7 +111,7 @@ def check_epochs(
                     "epoch-behind",
                     Severity.NOTE,
                     f"{reason}: a crash came before that epoch was agreed to",
-                    advice="none needed: the next leader settles it",
+                    advice="none needed: the next leader puts it right",
                 )
             )
             return True

@@ -53,7 +53,7 @@ class Doubts(msgspec.Struct):
     older files may have rotted. A peer must then be served in another way, not tried again.
     """
 
-    # Nothing behind this zxid or an earlier one can be served from the log.
+    # Nothing after this zxid or an earlier one can be served from the log.
     unreadable: Zxid = NOTHING
     snapshots: set[str] = msgspec.field(default_factory=set)
 
@@ -74,7 +74,8 @@ class History(msgspec.Struct, frozen=True):
         last = self.head if segment.seal is None else segment.seal.last
         firsts = [segment.first, *(join.zxid for join in segment.joins)]
         lasts = [*(join.follows for join in segment.joins), last]
-        return list(zip(firsts, lasts, strict=True))
+        # A segment that was just begun is listed before its first record is durable.
+        return [pair for pair in zip(firsts, lasts, strict=True) if pair[0] <= pair[1]]
 
     def contains(self, zxid: Zxid) -> bool:
         """Whether `zxid` is a record of this history, or the point at which it begins."""
@@ -97,11 +98,11 @@ class History(msgspec.Struct, frozen=True):
         return chain_of(base, ranges)
 
     def serves_behind(self, zxid: Zxid) -> bool:
-        """Whether the log holds every record behind `zxid`."""
+        """Whether the log holds every record after `zxid`."""
         return zxid == self.head or (zxid > self.doubts.unreadable and self._in_log(zxid))
 
     def bytes_behind(self, zxid: Zxid) -> int:
-        """About how many bytes of log are behind `zxid`, as if all records were of one size."""
+        """About how many bytes of log are after `zxid`, as if all records were of one size."""
         size = 0
         for segment in self.manifest.segments:
             first, last = segment.first, self.head
@@ -159,7 +160,7 @@ class History(msgspec.Struct, frozen=True):
                         if not reached < following <= self.head:
                             continue
                         # A segment that was sound when this server started may rot since: a peer
-                        # must not be given what lies behind the records that it lacks (R9).
+                        # must not be given what lies after the records that it lacks (R9).
                         is_next = follows_in_epoch(following, reached)
                         if not is_next and joins.get(following) != reached:
                             raise _missing(reached, path)
@@ -173,5 +174,5 @@ class History(msgspec.Struct, frozen=True):
 
 def _missing(reached: Zxid, path: str | None) -> CorruptLog:
     return CorruptLog(
-        f"the record behind {format_zxid(reached)} cannot be read", path, None, reached
+        f"the record after {format_zxid(reached)} cannot be read", path, None, reached
     )

@@ -4,7 +4,8 @@
     <dataDir>/version-2/snapshot.<hex>[.gz|.snappy]    a snapshot; <hex> is its zxid
     <dataDir>/version-2/{acceptedEpoch,currentEpoch}   Apache's epoch files
     <dataDir>/version-2/keepfast.manifest              what is live (manifest.py)
-    <dataDir>/version-2/keepfast.lock                  held while a server runs on the directory
+    <dataDir>/version-2/keepfast.lock                  held while a server runs on the directory;
+                                                       dataLogDir has one too (locks.py)
     <dataDir>/version-2/keepfast.aside/g<N>/           files that generation N put out of use
     <dataLogDir>/version-2/log.<hex>                   a log segment; <hex> is its first zxid
     <dataLogDir>/version-2/keepfast.witness            how far the log was acknowledged (witness.py)
@@ -28,6 +29,7 @@ LOCK_NAME = "keepfast.lock"
 ASIDE_NAME = "keepfast.aside"
 ACCEPTED_EPOCH_NAME = "acceptedEpoch"
 CURRENT_EPOCH_NAME = "currentEpoch"
+MY_ID_NAME = "myid"  # in dataDir itself
 
 
 class Compression(Enum):
@@ -131,7 +133,7 @@ def version_directory(disk: Disk, path: str) -> str:
 
 
 def data_directory(disk: Disk, data_dir: str, log_dir: str | None = None) -> DataDirectory:
-    """The directories behind Apache's ``dataDir`` and ``dataLogDir``.
+    """The directories of Apache's ``dataDir`` and ``dataLogDir``.
 
     Each may hold ``version-2`` or be it.
     """

@@ -12,7 +12,7 @@
     ...               zeros up to the preallocated size
 
 Theory of operation.  A reader that stops at the first bad record, as Apache's does, calls every
-damage an end and loses what lies behind it in silence.  Here the end of a segment is *explained*
+damage an end and loses what lies after it in silence.  Here the end of a segment is *explained*
 or it is damage.  A crash explains exactly this: sectors of the writes that were not fsynced yet
 hold what they held before, which in a preallocated segment is zeros, or the file is shorter than
 it was to become.  A record whose sectors are all there and which still fails its checks was not
@@ -27,6 +27,7 @@ from typing import NamedTuple
 import msgspec
 
 from keepfast.storage.disk import ReadFile
+from keepfast.wire import MAX_TXN_BYTES, InvariantViolation
 
 LOG_MAGIC = b"ZKLG"
 LOG_HEADER = LOG_MAGIC + struct.pack(">iq", 2, 0)
@@ -41,7 +42,7 @@ _END_MARK_BYTE = END_MARK[0]
 
 # The entry begins with a TxnHeader: session id (8), cxid (4), zxid (8), time (8), type (4).
 _TXN_HEADER_SIZE = 32
-_LEAST_RECORD = FRAME_HEADER_SIZE + _TXN_HEADER_SIZE
+_MIN_RECORD = FRAME_HEADER_SIZE + _TXN_HEADER_SIZE
 _ZXID = struct.Struct(">q")
 _ZXID_OFFSET = 12
 
@@ -49,7 +50,7 @@ _WINDOW_SIZE = 1 << 20
 _ZEROS = bytes(_WINDOW_SIZE)
 # No server takes a request that comes near this (jute.maxbuffer is 1 MiB, and has to be raised on
 # every server and client). A length beyond it is damage, and must not take memory or time first.
-MAX_ENTRY_SIZE = 128 << 20
+MAX_ENTRY_SIZE = MAX_TXN_BYTES
 # The upper half of a checksum is always zero, so an end mark before a record looks like this.
 _CHECKSUM_START = b"\0\0\0\0"
 _RESYNC_PATTERN = END_MARK + _CHECKSUM_START
@@ -64,7 +65,7 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset right behind the record."""
+        """The offset right after the record."""
         return self.offset + _FRAME_OVERHEAD + len(self.entry)
 
 
@@ -73,9 +74,9 @@ class Ending(msgspec.Struct, frozen=True):
 
     `reason` is empty at a plain end: the end of the file, or zeros only.  Otherwise the bytes at
     `offset` are no record; `torn` says whether a crash explains them, and `valid_after` where the
-    next sound record behind them begins, if there is one.
+    next sound record after them begins, if there is one.
 
-    `unmarked`: a record that lacks nothing but its end mark, with only zeros behind it.  No lost
+    `unmarked`: a record that lacks nothing but its end mark, with only zeros after it.  No lost
     sector explains that.  But Apache hands a large entry and its mark to the kernel one after the
     other, so a server that was killed in between leaves just this.
     """
@@ -93,8 +94,11 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def frame(entry: bytes) -> bytes:
-    """A whole record."""
-    return _FRAME.pack(zlib.adler32(entry), len(entry)) + entry + END_MARK
+    """A whole record; never one that a reader would take for damage (R13)."""
+    size = len(entry)
+    if not _TXN_HEADER_SIZE <= size <= MAX_ENTRY_SIZE:
+        raise InvariantViolation(f"a record of {size} bytes could not be read back")
+    return b"".join((_FRAME.pack(zlib.adler32(entry), size), entry, END_MARK))
 
 
 def _is_plausible(length: int) -> bool:
@@ -155,7 +159,7 @@ class LogReader:
         header = self._file.read_at(0, min(HEADER_SIZE, self._size))
         if header == LOG_HEADER or (len(header) == HEADER_SIZE and header[:4] == LOG_MAGIC):
             # Apache checks neither the version nor the database id; other values are no damage
-            # to the records behind them.
+            # to the records after them.
             return None
         if len(header) < HEADER_SIZE:
             return Ending(0, f"only {len(header)} bytes, less than a header", torn=True)
@@ -219,7 +223,7 @@ class LogReader:
         return False
 
     def _is_unmarked(self, offset: int, length: int, last: int) -> bool:
-        """Whether the entry at `offset` is sound and nothing but zeros lies behind it."""
+        """Whether the entry at `offset` is sound and nothing but zeros lies after it."""
         mark = offset + FRAME_HEADER_SIZE + length
         if not _is_plausible(length) or mark >= self._size or last >= mark:
             return False
@@ -245,7 +249,7 @@ class LogReader:
             done = 0
             while (mark := window.find(END_MARK, done)) != -1:
                 adler = zlib.adler32(memoryview(window)[done:mark], adler)
-                if adler == checksum and position + mark - offset >= _LEAST_RECORD:
+                if adler == checksum and position + mark - offset >= _MIN_RECORD:
                     return True
                 adler = zlib.adler32(END_MARK, adler)
                 done = mark + 1
@@ -254,7 +258,7 @@ class LogReader:
         return False
 
     def _first_nonzero(self, offset: int) -> int:
-        """Offset of the first byte at or behind `offset` that is not zero; the size if none is."""
+        """Offset of the first byte at or after `offset` that is not zero; the size if none is."""
         while offset < self._size:
             window = self._file.read_at(offset, min(_WINDOW_SIZE, self._size - offset))
             left = len(window.lstrip(b"\0"))
@@ -264,7 +268,7 @@ class LogReader:
         return self._size
 
     def _last_nonzero(self, offset: int) -> int:
-        """Offset of the last byte at or behind `offset` that is not zero; -1 if there is none."""
+        """Offset of the last byte at or after `offset` that is not zero; -1 if there is none."""
         end = self._size
         while end > offset:
             start = max(offset, end - _WINDOW_SIZE)
@@ -277,9 +281,9 @@ class LogReader:
         return -1
 
     def _next_valid(self, offset: int, length: int, last: int) -> int | None:
-        """Offset of the first sound record behind a bad one; only zeros lie behind `last`."""
+        """Offset of the first sound record after a bad one; only zeros lie after `last`."""
         if _is_plausible(length):
-            # The next record may stand right behind a wrong end mark, where no pattern shows it.
+            # The next record may stand right after a wrong end mark, where no pattern shows it.
             candidate = offset + _FRAME_OVERHEAD + length
             if self._is_sound(candidate):
                 return candidate
@@ -312,7 +316,7 @@ class LogReader:
 
 
 def _candidates(window: bytes, base: int) -> list[int]:
-    """File offsets at which a record may begin: behind an end mark, and at the start of a sector.
+    """File offsets at which a record may begin: after an end mark, and at the start of a sector.
 
     Where the sector in front was lost, the end mark in it is lost as well.
     """

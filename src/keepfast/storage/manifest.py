@@ -4,7 +4,7 @@ One small file, replaced atomically.  What it does not list does not exist for r
 or purge, so one rename decides at one moment between an old and a new history: a truncation, a
 received snapshot and a purge are each one change of the manifest, and the files follow it.
 
-    keepfast-manifest 1 sha256:<hex of everything behind this line>
+    keepfast-manifest 1 sha256:<hex of everything after this line>
     { ... JSON, zxids and digests in hex ... }
 
 Files follow the manifest in both directions.  A new file is complete, checked and durable under a
@@ -46,7 +46,7 @@ class Seal(msgspec.Struct, frozen=True):
     """What a finished segment holds."""
 
     last: Zxid
-    end: int  # offset behind the last record
+    end: int  # offset after the last record
     crc32: int  # of the bytes from the segment's start to its end
     digest: int | None  # tree digest after the last record, where known
 
@@ -108,7 +108,10 @@ class Manifest(msgspec.Struct, frozen=True):
 
     generation: int = 1
     serial: int = 0
+    # Which ensemble the data belong to, and the epoch that this was stored with. A term that was
+    # never established may have named it: see replica/following.py.
     ensemble: str | None = None
+    ensemble_since: int = 0
     accepted_epoch: int | None = None
     current_epoch: int | None = None
     snapshots: tuple[SnapshotEntry, ...] = ()
@@ -117,10 +120,12 @@ class Manifest(msgspec.Struct, frozen=True):
     # Records of a directory that was taken over from which on nothing was proven. Without this
     # list a restart would make an unproven history a proven one.
     unproven: tuple[Zxid, ...] = ()
-    # A leader's tree was installed and what lies behind it is still to come: this server may have
+    # A leader's tree was installed and what lies after it is still to come: this server may have
     # acknowledged more than it has, so it must not be counted on (R8).
     is_catching_up: bool = False
-    # The last membership of the ensemble that this server knew to be agreed on, as its text.
+    # The same, since a repair ended the history of a member of an ensemble here.
+    repaired_at: Zxid | None = None
+    # The last membership of the ensemble that this server knew to be committed, as its text.
     membership: bytes | None = None
     # Never forgotten, so that a shorter history can be explained.
     rescues: tuple[Rescue, ...] = ()
@@ -171,6 +176,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "generation": manifest.generation,
         "serial": manifest.serial,
         "ensemble": manifest.ensemble,
+        "ensemble_since": manifest.ensemble_since,
         "accepted_epoch": manifest.accepted_epoch,
         "current_epoch": manifest.current_epoch,
         "snapshots": [_snapshot_document(s) for s in manifest.snapshots],
@@ -181,6 +187,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
     }
     if manifest.membership is not None:
         document["membership"] = manifest.membership.decode()
+    if manifest.repaired_at is not None:
+        document["repaired_at"] = _hex(manifest.repaired_at)
     if manifest.rescues:
         document["rescues"] = [_rescue_document(rescue) for rescue in manifest.rescues]
     body = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
@@ -201,6 +209,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
             generation=document["generation"],
             serial=document["serial"],
             ensemble=document["ensemble"],
+            ensemble_since=document.get("ensemble_since", 0),
             accepted_epoch=document["accepted_epoch"],
             current_epoch=document["current_epoch"],
             snapshots=tuple(_snapshot(d) for d in document["snapshots"]),
@@ -208,6 +217,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
             retired=tuple(Retired(d["name"], d["delete"]) for d in document["retired"]),
             unproven=tuple(parse_zxid(text) for text in document["unproven"]),
             is_catching_up=document.get("is_catching_up", False),
+            repaired_at=_optional(parse_zxid, document.get("repaired_at")),
             membership=_optional(str.encode, document.get("membership")),
             rescues=tuple(_rescue(d) for d in document.get("rescues", ())),
         )

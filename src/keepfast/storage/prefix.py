@@ -3,11 +3,11 @@
 Recovery is all or nothing: a directory with a hole is refused, because a server must not pass
 over what may be missing.  Two questions need less.  What was the tree at an earlier zxid?  And
 which part of a damaged history can be kept?  Both are answered by a *prefix*: a base that can be
-read in full, and the records behind it up to the last one that is proven.
+read in full, and the records after it up to the last one that is proven.
 
 A prefix never reaches past a hole, a record that does not fit, a wrong digest or unreadable bytes.
 Where a record contradicts the tree, the join before it is in doubt as well, unless a digest proved
-it in between: the prefix then ends in front of that join.  Sound records behind damage count again
+it in between: the prefix then ends in front of that join.  Sound records after damage count again
 from where they directly follow what is proven, which they do if the damage lies below the base.
 """
 
@@ -24,7 +24,7 @@ from keepfast.storage.recovery import foreign_names, zxid_of_snapshot
 from keepfast.storage.recovery_listed import is_torn_tail, known_joins, listed_path, load_listed
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import load_tree
-from keepfast.storage.survey import Run, is_unnumbered
+from keepfast.storage.survey import SurveyedRun, is_unnumbered
 from keepfast.storage.witness import read_testimony
 from keepfast.tree import Tree
 from keepfast.wire import (
@@ -54,11 +54,11 @@ class Records:
 
     disk: Disk
     directory: DataDirectory
-    runs: list[Run] = field(default_factory=list)
+    runs: list[SurveyedRun] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
-    def from_base(self, base: Zxid) -> Iterator[tuple[Frame, Run]]:
-        """Records in the order of their zxids, from the run on that leads to `base` or behind it.
+    def from_base(self, base: Zxid) -> Iterator[tuple[Frame, SurveyedRun]]:
+        """Records in the order of their zxids, from the run on that leads to `base` or after it.
 
         Raises the error of a gap where passing over it would skip what it hides.
         """
@@ -74,7 +74,7 @@ class Records:
                 yield frame, run
         self._check_gaps(last, NO_LIMIT)
 
-    def _read(self, run: Run) -> Iterator[Frame]:
+    def _read(self, run: SurveyedRun) -> Iterator[Frame]:
         path = self.directory.in_logs(run.name)
         try:
             with self.disk.open_read(path) as file:
@@ -90,7 +90,7 @@ class Records:
     def first_conflict(self) -> StorageError | None:
         """The first zxid under which two files hold different records."""
         conflicts = []
-        reach: Run | None = None
+        reach: SurveyedRun | None = None
         for run in sorted(self.runs, key=lambda run: (run.first, run.last)):
             if reach is not None and run.first <= reach.last:
                 conflicts.extend(self._compare(reach, run))
@@ -98,7 +98,7 @@ class Records:
                 reach = run
         return min(conflicts, key=lambda error: error.zxid or 0, default=None)
 
-    def _compare(self, one: Run, other: Run) -> list[StorageError]:
+    def _compare(self, one: SurveyedRun, other: SurveyedRun) -> list[StorageError]:
         # Apache may log a failed write under the zxid of the record before it: no second version.
         entries = {
             frame.zxid: frame.entry
@@ -160,7 +160,7 @@ class Stretches:
         return self._last
 
     def gap(self, reason: str, offset: int | None, hidden: Zxid | None = None) -> None:
-        """Note a place that may hide records, by default behind the last sound one."""
+        """Note a place that may hide records, by default after the last sound one."""
         if hidden is None:
             named = parse_log_name(self._name)
             hidden = (named or Zxid(0)) if self._last is None else Zxid(self._last + 1)
@@ -186,7 +186,7 @@ class Stretches:
 
     def _close(self, first: Frame, last: Frame) -> None:
         self._last = Zxid(last.zxid)
-        run = Run(self._name, Zxid(first.zxid), self._last, first.offset, last.end)
+        run = SurveyedRun(self._name, Zxid(first.zxid), self._last, first.offset, last.end)
         self._records.runs.append(run)
 
 
@@ -197,10 +197,10 @@ class Prefix:
     base_name: str | None  # None: the empty tree
     base: Base
     replay: Replay
-    runs: list[Run]  # where its records lie; the last one ends at the head
-    # What lies behind the last record; None if there is nothing, or nothing that was asked for.
+    runs: list[SurveyedRun]  # where its records lie; the last one ends at the head
+    # What lies after the last record; None if there is nothing, or nothing that was asked for.
     stop: StorageError | None = None
-    is_contradicted: bool = False  # by the record behind it: one of the two is wrong
+    is_contradicted: bool = False  # by the record after it: one of the two is wrong
     has_digests: bool = False  # its records carry digests, which prove the base as well
 
     @property
@@ -240,7 +240,7 @@ class Origin:
                 )
             stop, is_contradicted = walk.stop, walk.is_contradicted
             if stop is not None or walk.end != walk.replay.head:
-                # The tree may have changed behind the end: once more, and no further.
+                # The tree may have changed after the end: once more, and no further.
                 walk, base = self._walk(records, walk.end, known)
         except StorageError as error:
             return error
@@ -266,7 +266,7 @@ class Origin:
 
 
 def _missing_end(known: frozenset[Zxid], head: Zxid) -> StorageError | None:
-    """What to say where a snapshot shows that records behind the head existed."""
+    """What to say where a snapshot shows that records after the head existed."""
     # The start of an epoch names no record.
     lost = [zxid for zxid in known if zxid > head and counter_of(zxid) != 0]
     if not lost:
@@ -286,7 +286,7 @@ class _Walk:
         self._proven = self._reached  # the same, with no join in doubt
         self._before_join = self._reached
         self.has_digests = False
-        self._trail: list[tuple[Run, Zxid, int]] = []
+        self._trail: list[tuple[SurveyedRun, Zxid, int]] = []
 
     @property
     def end(self) -> Zxid | None:
@@ -297,12 +297,14 @@ class _Walk:
             return self._proven
         return self._before_join if self.is_contradicted else self._reached
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SurveyedRun]:
         """Where the records lie that lead to the head."""
-        return [Run(run.name, run.first, last, run.start, end) for run, last, end in self._trail]
+        return [
+            SurveyedRun(run.name, run.first, last, run.start, end) for run, last, end in self._trail
+        ]
 
     def follow(
-        self, frames: Iterable[tuple[Frame, Run]], directory: DataDirectory, until: Zxid
+        self, frames: Iterable[tuple[Frame, SurveyedRun]], directory: DataDirectory, until: Zxid
     ) -> None:
         """Replay records up to `until`, or to the first that cannot be replayed."""
         try:
@@ -322,7 +324,7 @@ class _Walk:
         try:
             self.replay.finish()
         except BrokenHistory as error:
-            # A record does not fit, and nothing behind it showed that only the base was ahead.
+            # A record does not fit, and nothing after it showed that only the base was ahead.
             self.stop, self.is_contradicted = error, True
 
     def _feed(self, frame: Frame, path: str) -> None:
@@ -333,7 +335,7 @@ class _Walk:
         try:
             entry = replay.feed(frame, path)
         except BrokenHistory:
-            # Raised before the join was taken it is a hole; behind that, a misfit.
+            # Raised before the join was taken it is a hole; after that, a misfit.
             is_hole = len(replay.joins) == joins and not follows_in_epoch(frame.zxid, head)
             self.is_contradicted = not is_hole
             raise
@@ -343,7 +345,7 @@ class _Walk:
             if not replay.unproven:
                 self._proven = self._reached
 
-    def _note(self, frame: Frame, run: Run) -> None:
+    def _note(self, frame: Frame, run: SurveyedRun) -> None:
         entry = (run, Zxid(frame.zxid), frame.end)
         if self._trail and self._trail[-1][0] is run:
             self._trail[-1] = entry

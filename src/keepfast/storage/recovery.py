@@ -23,10 +23,14 @@ from keepfast.storage.problems import Problem, Severity, Standing
 from keepfast.storage.survey import Progress, no_progress
 from keepfast.storage.witness import read_testimony
 from keepfast.tree import Tree
-from keepfast.wire import CorruptManifest, StorageError, Zxid, epoch_of
+from keepfast.wire import CorruptManifest, StorageError, Zxid, epoch_of, format_zxid
 
 NO_HISTORY = Zxid(-1)
 SNAPSHOT_REWRITTEN = "snapshot-rewritten"
+HEAL = (
+    "an ensemble member refills itself from its peers; a server alone: restore a backup, or see "
+    "keepfast repair for what can be kept"
+)
 
 
 class Recovery(msgspec.Struct, frozen=True):
@@ -99,19 +103,35 @@ def recover(
         return Recovery(Standing.DAMAGED, problems=tuple(problems))
     epochs = read_epochs(disk, directory, manifest, problems)
     result = _recover_files(disk, directory, listing, manifest, problems, full, progress)
+    if result.adopted:
+        result = _check_against_witness(disk, directory, result, manifest, epochs, problems)
     result = _check_against_epochs(result, epochs, manifest, problems)
-    if manifest is not None and manifest.is_catching_up and result.standing is Standing.WHOLE:
-        result = replace(result, standing=Standing.CATCHING_UP)
-        problems.append(
-            Problem(
-                "catching-up",
-                Severity.WARNING,
-                "a leader's tree was installed, and the records behind it had not all come",
-                advice="none needed in an ensemble: it learns from the leader before it votes",
-            )
-        )
+    if manifest is not None and manifest.is_catching_up and result.tree is not None:
+        if result.standing is Standing.WHOLE:
+            result = replace(result, standing=Standing.CATCHING_UP)
+        problems.append(_short(manifest))
     settled = replace(result.manifest, accepted_epoch=epochs.accepted, current_epoch=epochs.current)
     return replace(result, epochs=epochs, manifest=settled, problems=tuple(problems))
+
+
+def _short(manifest: Manifest) -> Problem:
+    """Why a sound history is not all that this server may have acknowledged."""
+    if manifest.repaired_at is not None:
+        return Problem(
+            "repaired",
+            Severity.WARNING,
+            "a repair ended this history: records after it may have been acknowledged, so this "
+            "server has no vote",
+            zxid=manifest.repaired_at,
+            advice="start it in its ensemble: it votes again once a leader has filled it whose "
+            "quorum does not include it",
+        )
+    return Problem(
+        "catching-up",
+        Severity.WARNING,
+        "a leader's tree was installed, and the records after it had not all come",
+        advice="none needed in an ensemble: it learns from the leader before it votes",
+    )
 
 
 def _recover_files(
@@ -140,19 +160,44 @@ def _recover_files(
                 "the whole directory is verified anew",
             )
         )
-    old = manifest or Manifest()
-    result = recover_unlisted(disk, directory, listing, old, problems, full, progress)
+    testimony = read_testimony(disk, directory)
+    if manifest is None and testimony is not None:
+        # The next manifest must not look older than what the witness speaks of.
+        old = Manifest(serial=testimony.serial)
+    else:
+        old = manifest or Manifest()
+    return recover_unlisted(disk, directory, listing, old, problems, full, progress)
+
+
+def _check_against_witness(
+    disk: Disk,
+    directory: DataDirectory,
+    result: Recovery,
+    manifest: Manifest | None,
+    epochs: Epochs,
+    problems: list[Problem],
+) -> Recovery:
+    """Compare what the files prove by themselves with what is known to have been acknowledged."""
+    known = last_known(disk, directory, manifest or Manifest())
+    is_short = result.tree is not None and result.head < known
     if manifest is None:
-        if disk.exists(directory.witness):
-            reason = "is missing, although Keepfast wrote here: what it listed is not known"
-            lost = Problem("manifest-missing", Severity.DAMAGE, reason, directory.manifest)
-            result = doubted(result, lost, problems)
-    elif result.tree is not None and result.head < last_known(disk, directory, manifest):
-        # Apache may have truncated them for a leader, or they are lost: the files do not tell.
-        reason = "records were here that the manifest lists, and are no longer"
+        if not disk.exists(directory.witness):
+            return result
+        reason = "is missing, although Keepfast wrote here: what it listed is not known"
+        lost = Problem("manifest-missing", Severity.DAMAGE, reason, directory.manifest)
+        result = doubted(result, lost, problems)
+    if not is_short:
+        return result
+    reason = f"records up to {format_zxid(known)} were acknowledged here, and are no longer here"
+    is_member = epochs.accepted is not None or epochs.current is not None
+    if manifest is not None and is_member:
+        # Apache may have truncated them for a leader, or they are lost: the files do not show.
         gone = Problem("records-gone", Severity.WARNING, reason, zxid=result.head)
-        result = doubted(result, gone, problems)
-    return result
+        return doubted(result, gone, problems)
+    # Nobody truncates the log of a server alone, and without a manifest nothing says that anybody
+    # did: these were acknowledged, and to serve without them would hide that they are lost.
+    problems.append(Problem("records-gone", Severity.DAMAGE, reason, zxid=result.head, advice=HEAL))
+    return replace(result, standing=Standing.DAMAGED, tree=None)
 
 
 def doubted(result: Recovery, problem: Problem, problems: list[Problem]) -> Recovery:
@@ -268,5 +313,5 @@ def zxid_of_snapshot(name: str) -> Zxid:
 
 
 def segments_behind(segments: tuple[SegmentEntry, ...], zxid: Zxid) -> list[SegmentEntry]:
-    """The segments that hold records behind `zxid`."""
+    """The segments that hold records after `zxid`."""
     return [s for s in segments if s.seal is None or s.seal.last > zxid]

@@ -16,6 +16,7 @@ from keepfast.storage.log_file import Ending, LogReader
 from keepfast.storage.manifest import Manifest, Retired, Seal, SegmentEntry, SnapshotEntry
 from keepfast.storage.problems import Problem, Severity, Standing
 from keepfast.storage.recovery import (
+    HEAL,
     SNAPSHOT_REWRITTEN,
     Recovery,
     doubted,
@@ -41,10 +42,6 @@ from keepfast.wire import (
 GROUP_LIMIT_BYTES = 4 << 20
 
 _WINDOW_SIZE = 1 << 20
-_HEAL = (
-    "an ensemble member refills itself from its peers; a server alone: restore a backup, or see "
-    "keepfast repair for what can be kept"
-)
 
 
 def recover_listed(
@@ -70,7 +67,7 @@ def recover_listed(
         except StorageError as error:
             again = rewritten_entry(disk, directory, entry)
             if again is None:
-                problems.append(problem_of(error, "snapshot-damaged", advice=_HEAL))
+                problems.append(problem_of(error, "snapshot-damaged", advice=HEAL))
                 degraded = True
                 damaged.append(entry)
                 continue
@@ -82,7 +79,7 @@ def recover_listed(
         try:
             replay, sealed = _replay(disk, directory, manifest, tree, base, testimony, progress)
         except StorageError as error:
-            problems.append(problem_of(error, "history-broken", advice=_HEAL))
+            problems.append(problem_of(error, "history-broken", advice=HEAL))
             return Recovery(Standing.DAMAGED, base=entry, manifest=manifest, degraded=True)
         problems.extend(sealed.notes)
         doubts = _still_unproven(manifest, replay.head)
@@ -111,7 +108,7 @@ def recover_listed(
 def _put_aside(manifest: Manifest, damaged: list[SnapshotEntry]) -> Manifest:
     """The manifest without snapshots that can no longer be read, which go aside as evidence.
 
-    An older snapshot and every record behind it prove the whole history, so nothing rests on them.
+    An older snapshot and every record after it prove the whole history, so nothing rests on them.
     Under a live name they would be taken for recent ones by Apache's purge, and be served by a
     start of Apache's where only our own seal tells.
     """
@@ -130,7 +127,7 @@ def _old_manifest(directory: DataDirectory, testimony: Testimony) -> Problem:
         "segment that it does not know"
     )
     return Problem(
-        "history-broken", Severity.DAMAGE, reason, directory.manifest, None, testimony.zxid, _HEAL
+        "history-broken", Severity.DAMAGE, reason, directory.manifest, None, testimony.zxid, HEAL
     )
 
 
@@ -226,7 +223,7 @@ def check_bytes(disk: Disk, path: str, entry: SnapshotEntry) -> None:
 
 
 class _Sealed:
-    """The segments as they will be listed: all sealed, the last one behind its last record."""
+    """The segments as they will be listed: all sealed, the last one after its last record."""
 
     def __init__(self, segments: tuple[SegmentEntry, ...]) -> None:
         self.segments = segments
@@ -287,7 +284,7 @@ def known_joins(segments: tuple[SegmentEntry, ...]) -> dict[Zxid, Zxid]:
 
 
 def _feed_all(replay: Replay, reader: LogReader, entry: SegmentEntry, path: str) -> Zxid:
-    """Replay what lies behind the head; gives the last zxid of the segment."""
+    """Replay what lies after the head; gives the last zxid of the segment."""
     last = entry.follows
     for frame in reader:
         if last == entry.follows and frame.zxid != entry.first:
@@ -316,7 +313,7 @@ def check_seal(reader: LogReader, entry: SegmentEntry, last: Zxid, path: str) ->
         return
     if ending.offset != seal.end or last != seal.last:
         raise CorruptLog(
-            f"{ending.reason or 'ends early'}; it was sealed at offset {seal.end} behind "
+            f"{ending.reason or 'ends early'}; it was sealed at offset {seal.end} after "
             f"{format_zxid(seal.last)}",
             path,
             ending.offset,
@@ -379,15 +376,15 @@ def acknowledged_end(entry: SegmentEntry, testimony: Testimony | None) -> int:
 def is_torn_tail(ending: Ending, acknowledged: int) -> bool:
     """Whether what lies at the end of the open segment may be cut off (R4).
 
-    Only behind what was acknowledged, only if lost sectors explain it, and only if nothing
-    sound lies further on than one group reaches: a group is not written before the one in front
-    of it is on the disk.
+    Only after what was acknowledged, only if lost sectors or a write that stopped early explain
+    it (also right in front of an end mark), and only if nothing sound lies further on than one
+    group reaches: a group is not written before the one in front of it is on the disk.
     """
     if ending.offset < acknowledged:
         return False
     if ending.is_plain:
         return True
-    if not ending.torn:
+    if not (ending.torn or ending.unmarked):
         return False
     return ending.valid_after is None or ending.valid_after - ending.offset <= GROUP_LIMIT_BYTES
 

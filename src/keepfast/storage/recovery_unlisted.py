@@ -1,7 +1,7 @@
 """Recovery of a directory that no manifest describes: Apache's, or ours after Apache used it.
 
 Nothing says which files belong together, so all of them are read: the newest snapshot that can
-be read in full is the base, and the records behind it must form one chain from it to the end.
+be read in full is the base, and the records after it must form one chain from it to the end.
 Records below the base prove nothing and are not used; a record above it that is not in the chain,
 damage that may hide one, and a snapshot of which only the name is left are never passed over.
 """
@@ -14,13 +14,13 @@ from keepfast.storage.disk import Disk
 from keepfast.storage.layout import DataDirectory, Listing
 from keepfast.storage.manifest import Join, Manifest, Retired
 from keepfast.storage.problems import Problem, Severity, Standing
-from keepfast.storage.recovery import Recovery, problem_of, zxid_of_snapshot
+from keepfast.storage.recovery import HEAL, Recovery, problem_of, zxid_of_snapshot
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import SnapshotInfo, load_tree
 from keepfast.storage.survey import (
     LogSurvey,
     Progress,
-    Run,
+    SurveyedRun,
     is_unnumbered,
     no_progress,
     read_run,
@@ -42,10 +42,6 @@ _EMPTY = Zxid(0)
 _FIRST_EPOCH = make_zxid(1, 0)
 # File times closer than this say nothing about an order: copying a directory blurs them.
 _MTIME_SLACK_SECONDS = 2.0
-_HEAL = (
-    "an ensemble member refills itself from its peers; a server alone: restore a backup, or see "
-    "keepfast repair for what can be kept"
-)
 _COMPARE = "compare zxid and digest with the other servers: keepfast verify on each"
 
 
@@ -63,7 +59,7 @@ class _Scene:
     tried: set[str] = field(default_factory=set)  # names of the snapshots that were read
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SurveyedRun]:
         """All runs, in the order of their zxids."""
         runs = [run for survey in self.surveys for run in survey.runs]
         return sorted(runs, key=lambda run: (run.first, run.last))
@@ -103,7 +99,7 @@ def recover_unlisted(
         if isinstance(attempt, BrokenHistory):
             failures.append(attempt)
     if failures:
-        problems.append(problem_of(failures[0], "history-broken", advice=_HEAL))
+        problems.append(problem_of(failures[0], "history-broken", advice=HEAL))
     else:
         problems.append(_no_base(scene, listing))
     return Recovery(Standing.DAMAGED, manifest=manifest, adopted=True, degraded=True)
@@ -127,7 +123,7 @@ def _report_logs(scene: _Scene) -> None:
                     path,
                     ending.offset,
                     survey.last,
-                    _HEAL,
+                    HEAL,
                 )
             )
         else:
@@ -162,7 +158,7 @@ class _Attempt:
     base: Base
     tree: Tree
     replay: Replay
-    used: list[Run]
+    used: list[SurveyedRun]
     exact: bool
     is_confirmed: bool  # that the base's content is that of its zxid
 
@@ -189,7 +185,7 @@ def _attempt(scene: _Scene, name: str | None) -> _Attempt | StorageError:
             return error
         until = Zxid(max(info.zxid, info.digest_zxid or 0, info.last_processed or 0, seen))
         base = Base(info.zxid, until, False, path, info.digest, info.digest_zxid)
-        is_confirmed = _states_its_zxid(info, tree)
+        is_confirmed = _states_its_zxid(info, tree, seen)
     try:
         _check_damage(scene, base.zxid)
         replay = Replay(tree, base, None, frozenset(scene.rotten | {base.fuzzy_until}))
@@ -206,12 +202,13 @@ def _attempt(scene: _Scene, name: str | None) -> _Attempt | StorageError:
     return _Attempt(name, base, tree, replay, used, exact, is_confirmed)
 
 
-def _states_its_zxid(info: SnapshotInfo, tree: Tree) -> bool:
+def _states_its_zxid(info: SnapshotInfo, tree: Tree, seen: int) -> bool:
     """Whether a snapshot's content is that of its name by what is under its seals.
 
-    3.6 and later write a zxid into the file.  Before the first record the tree is empty.
+    3.6 and later write a zxid into the file, which may be one record late; then a znode of the
+    record shows that it is in there.  Before the first record the tree is empty.
     """
-    stated = max(info.digest_zxid or 0, info.last_processed or 0)
+    stated = max(info.digest_zxid or 0, info.last_processed or 0, seen if info.digest_zxid else 0)
     is_first = info.zxid <= _FIRST_EPOCH and tree.digest == Tree().digest
     return is_first or stated >= info.zxid > 0
 
@@ -235,24 +232,24 @@ def _check_end(scene: _Scene, head: Zxid) -> None:
 
 
 def _check_damage(scene: _Scene, base: Zxid) -> None:
-    """Refuse damage that may hide records behind the base."""
+    """Refuse damage that may hide records after the base."""
     for index, survey in enumerate(scene.surveys):
         if not survey.is_damaged:
             continue
         following = (other.runs[0].first for other in scene.surveys[index + 1 :] if other.runs)
         if any(first <= base + 1 for first in following):
-            continue  # a file behind it takes over below the base: nothing needed is hidden
+            continue  # a file after it takes over below the base: nothing needed is hidden
         raise BrokenHistory(
-            f"{survey.ending.reason}: records behind {format_zxid(base)} may be lost",
+            f"{survey.ending.reason}: records after {format_zxid(base)} may be lost",
             scene.directory.in_logs(survey.name),
             survey.ending.offset,
             survey.last,
         )
 
 
-def _replay_runs(scene: _Scene, replay: Replay, base: Base) -> list[Run]:
-    """Replay every record behind the base; gives the runs that are part of the chain."""
-    used: list[Run] = []
+def _replay_runs(scene: _Scene, replay: Replay, base: Base) -> list[SurveyedRun]:
+    """Replay every record after the base; gives the runs that are part of the chain."""
+    used: list[SurveyedRun] = []
     entries: dict[int, bytes] = {}
     doubled = _doubled(scene.runs)
     for run in scene.runs:
@@ -292,10 +289,10 @@ def _replay_runs(scene: _Scene, replay: Replay, base: Base) -> list[Run]:
     return used
 
 
-def _doubled(runs: list[Run]) -> set[int]:
+def _doubled(runs: list[SurveyedRun]) -> set[int]:
     """The zxids that lie in more than one run."""
     doubled: set[int] = set()
-    reach: Run | None = None
+    reach: SurveyedRun | None = None
     for run in runs:
         if reach is not None and run.first <= reach.last:
             doubled.update(range(run.first, min(run.last, reach.last) + 1))
@@ -412,7 +409,7 @@ def _older_base(
     if older is None:
         if not attempt.is_confirmed:
             reason = (
-                "nothing in it says of which zxid its content is, no record behind it carries a "
+                "nothing in it says of which zxid its content is, no record after it carries a "
                 "digest, and no older snapshot leads to the same state"
             )
             _doubt_base(scene, attempt, "unproven-base", reason, doubts)
@@ -502,4 +499,4 @@ def _no_base(scene: _Scene, listing: Listing) -> Problem:
             f"the logs begin at {format_zxid(first)} and there is no snapshot: "
             "what came before is lost"
         )
-    return Problem("no-base", Severity.DAMAGE, reason, advice=_HEAL)
+    return Problem("no-base", Severity.DAMAGE, reason, advice=HEAL)

@@ -1,7 +1,7 @@
 """Repair: keep what is proven, put the rest aside, and say what is lost.
 
 A repair invents nothing.  It ends the history at the last record that is proven (prefix.py), moves
-every other data file aside and cuts what lies behind that record, of which a copy is put aside
+every other data file aside and cuts what lies after that record, of which a copy is put aside
 first.  No checksum is recomputed over bytes that failed one, and no base is made up: where nothing
 is proven, a repair is refused.
 
@@ -9,9 +9,13 @@ Theory of operation.  `plan_repair` only reads.  It makes the manifest that the 
 have, looks at the directory as it *would* be through a `PlannedDisk`, and lets recovery judge
 that: a plan after which recovery does not find a sound history is never offered.  `apply_repair`
 writes copies, then the manifest, then moves and cuts.  The manifest decides: power lost before it
-is durable leaves the old directory, power lost behind it the repaired one.
+is durable leaves the old directory, power lost after it the repaired one.
 
 What recovery would have taken over unproven stays so: the manifest lists it as such.
+
+A repair gives no vote back (R8, R14).  Records after the new head may have been acknowledged, and
+a member of an ensemble that voted without them could make the others forget them: it is marked as
+one that has to catch up, from a leader whose quorum does not include it, before it votes again.
 """
 
 import errno
@@ -27,13 +31,14 @@ from keepfast.storage.disk_views import PlannedDisk
 from keepfast.storage.epochs import read_epochs
 from keepfast.storage.layout import (
     ASIDE_NAME,
-    LOCK_NAME,
     MANIFEST_NAME,
+    MY_ID_NAME,
     Compression,
     DataDirectory,
     Listing,
     list_directory,
 )
+from keepfast.storage.locks import lock_directory, unlock_directory
 from keepfast.storage.log_file import LogReader
 from keepfast.storage.manifest import (
     Manifest,
@@ -56,8 +61,8 @@ from keepfast.storage.problems import Severity, Standing
 from keepfast.storage.recovery import NO_HISTORY, Recovery, foreign_names, recover
 from keepfast.storage.recovery_listed import check_seal, known_joins, load_listed
 from keepfast.storage.settle import settle, take_away
-from keepfast.storage.snapshot_writer import SnapshotWriter
-from keepfast.storage.survey import Run
+from keepfast.storage.snapshot_writer import SnapshotWriter, disk_failure
+from keepfast.storage.survey import SurveyedRun
 from keepfast.storage.takeover import segment_entries, snapshot_entry
 from keepfast.storage.witness import read_testimony
 from keepfast.wire import CorruptManifest, DiskFailed, StorageError, Zxid, format_zxid
@@ -89,8 +94,13 @@ class RepairPlan:
     moved: tuple[str, ...]  # names of the files that go aside
     copied: tuple[str, ...]  # names of the files of which a copy goes aside
     cuts: tuple[Cut, ...]
-    lost: tuple[Run, ...]  # sound records that are no longer a part of the history
+    lost: tuple[SurveyedRun, ...]  # sound records that are no longer a part of the history
     acknowledged: Zxid | None  # the last record known to have been acknowledged, if it is lost
+
+    @property
+    def gives_up_vote(self) -> bool:
+        """Whether this is a member of an ensemble, which has to catch up before it votes again."""
+        return self.manifest.repaired_at is not None
 
     @property
     def generation(self) -> int:
@@ -98,23 +108,17 @@ class RepairPlan:
         return self.manifest.generation
 
 
-def is_held(disk: Disk, directory: DataDirectory) -> bool:
-    """Whether a server, or a repair, holds the directory; changes nothing."""
-    return disk.is_locked(directory.in_snapshots(LOCK_NAME))
-
-
 @contextmanager
 def hold(disk: Disk, directory: DataDirectory) -> Iterator[None]:
     """Keep servers away from the directory; raises RepairRefused if one is there."""
-    path = directory.in_snapshots(LOCK_NAME)
     try:
-        disk.lock(path)
+        lock_directory(disk, directory)
     except BlockingIOError as error:
-        raise RepairRefused("a server is running on this directory", path) from error
+        raise RepairRefused("a server is running on this directory", error.filename) from error
     try:
         yield
     finally:
-        disk.unlock(path)
+        unlock_directory(disk, directory)
 
 
 def plan_repair(disk: Disk, directory: DataDirectory) -> RepairPlan | Recovery:
@@ -131,7 +135,15 @@ def plan_repair(disk: Disk, directory: DataDirectory) -> RepairPlan | Recovery:
     found = best.prefix
     if not isinstance(found, Prefix):
         raise _refused("nothing is proven from which a history could begin", before, found)
+    if before.standing is Standing.WHOLE and found.head < before.head:
+        # Only files that no start needs are bad, and the proof by all files ends in front of them.
+        raise RepairRefused(
+            f"the history is whole up to {format_zxid(before.head)}, and a repair would end it at "
+            f"{format_zxid(found.head)}: start the server, and purge after its next snapshots"
+        )
     planned = _plan_manifest(disk, directory, listing, found, best.manifest)
+    if before.standing is not Standing.WHOLE and _is_member(disk, directory, planned):
+        planned = replace(planned, is_catching_up=True, repaired_at=found.head)
     cuts = _cuts(disk, directory, planned)
     copied = tuple(cut.name for cut in cuts)
     if best.manifest is None and disk.exists(directory.manifest):
@@ -152,6 +164,13 @@ def plan_repair(disk: Disk, directory: DataDirectory) -> RepairPlan | Recovery:
     )
 
 
+def _is_member(disk: Disk, directory: DataDirectory, manifest: Manifest) -> bool:
+    """Whether the directory is that of a member of an ensemble: others may rely on its word."""
+    facts = (manifest.accepted_epoch, manifest.current_epoch, manifest.ensemble)
+    my_id = posixpath.join(posixpath.dirname(directory.snapshots), MY_ID_NAME)
+    return any(fact is not None for fact in facts) or disk.exists(my_id)
+
+
 def _after(
     disk: Disk,
     directory: DataDirectory,
@@ -159,7 +178,7 @@ def _after(
     sizes: dict[str, int],
     best: "_Candidate",
 ) -> Recovery:
-    """What recovery will say of the repaired directory, and go on saying."""
+    """What recovery will say of the repaired directory, and keep saying."""
     head = best.prefix.head if isinstance(best.prefix, Prefix) else NO_HISTORY
     if not best.is_listed:
         # What is unproven about files that no manifest describes, recovery knows best.
@@ -170,21 +189,24 @@ def _after(
             # It does not read past damage below the base. Digests prove what follows by
             # themselves; without them it stays in doubt.
             if not planned.snapshots:
-                raise _refused("the files alone do not tell how to put this right", unlisted)
+                raise _refused("the files alone do not show how to put this right", unlisted)
             if not (isinstance(best.prefix, Prefix) and best.prefix.has_digests):
                 doubts.add(head)
         elif not planned.snapshots:
-            return unlisted  # the manifest gets its snapshot only when the plan is carried out
+            # The manifest gets its snapshot only when the plan is carried out.
+            is_short = planned.is_catching_up and unlisted.standing is Standing.WHOLE
+            return replace(unlisted, standing=Standing.CATCHING_UP) if is_short else unlisted
         planned = replace(planned, unproven=tuple(sorted(doubts)))
     view = PlannedDisk(disk, directory, planned, sizes, is_listed=True)
     after = recover(view, directory, full=True)
     if not _is_sound(after) or after.head != head or after.tree is None:
-        raise _refused("the files alone do not tell how to put this right", after)
+        raise _refused("the files alone do not show how to put this right", after)
     return after
 
 
 def _is_sound(recovery: Recovery) -> bool:
-    return recovery.standing in (Standing.WHOLE, Standing.UNPROVEN) and not any(
+    sound = (Standing.WHOLE, Standing.UNPROVEN, Standing.CATCHING_UP)
+    return recovery.standing in sound and not any(
         problem.severity is Severity.DAMAGE for problem in recovery.problems
     )
 
@@ -353,8 +375,8 @@ def _windows(file: ReadFile, offset: int = 0) -> Iterator[tuple[int, bytes]]:
         offset += len(window)
 
 
-def _lost(records: Records, head: Zxid) -> tuple[Run, ...]:
-    """Sound records behind the head, file by file."""
+def _lost(records: Records, head: Zxid) -> tuple[SurveyedRun, ...]:
+    """Sound records after the head, file by file."""
     return tuple(
         replace(run, first=Zxid(max(run.first, head + 1)))
         for run in sorted(records.runs, key=lambda run: run.first)
@@ -383,7 +405,7 @@ def apply_repair(disk: Disk, directory: DataDirectory, plan: RepairPlan) -> Reco
         place = error.filename or directory.snapshots
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise RepairRefused("there is no space for the copies", place) from error
-        raise DiskFailed(f"the disk failed: {error.strerror or error}", place) from error
+        raise disk_failure(error, place) from error
     after = recover(disk, directory, full=True)
     if after.head != plan.after.head or after.standing is not plan.after.standing:
         raise DiskFailed(

@@ -7,12 +7,12 @@ same.  Such a *join* is proven by the manifest, which recorded it when it happen
 digest that 3.6 and later put into each record: it can only match if the tree under it was right.
 A join that neither proves is remembered in `unproven`.
 
-A snapshot written by Apache is fuzzy: it may hold effects of records behind its zxid, and once in
+A snapshot written by Apache is fuzzy: it may hold effects of records after its zxid, and once in
 a while of the record that was being applied when the snapshot was closed, which nothing in the
 file tells.  So records are applied idempotently until a digest matches, which proves the window;
-where there are no digests, until `GRACE` records behind the last zxid that the file shows.  From
+where there are no digests, until `GRACE` records after the last zxid that the file shows.  From
 then on everything is exact (R12).  Digests that Apache is known to log wrong (ContainerQuirk)
-prove as much as right ones; where one was logged before the base, the first digests behind the
+prove as much as right ones; where one was logged before the base, the first digests after the
 base are off for a reason that lies before it, and stay in doubt until one is right.
 
 A digest that is off is not the last word either: a leader of Apache's that changes the root while
@@ -135,7 +135,7 @@ class Replay:
         return entry
 
     def finish(self) -> None:
-        """Call behind the last record: raises what the end of the records left in doubt.
+        """Call after the last record: raises what the end of the records left in doubt.
 
         What only a changed root leaves in doubt is kept in `unsettled`.
         """
@@ -154,7 +154,7 @@ class Replay:
         if self.tree.acls.unknown_keys:
             # Apache writes its ACL table first, and then znodes that may be newer than it.
             raise BrokenHistory(
-                "the snapshot has znodes whose ACLs are not in its table, and no record behind it "
+                "the snapshot has znodes whose ACLs are not in its table, and no record after it "
                 "brings them",
                 self._base.file,
                 None,
@@ -196,7 +196,7 @@ class Replay:
             self._in_doubt(entry, self._mismatch(entry, frame, name))
 
     def _compare_fuzzy(self, entry: LogEntry, frame: Frame, name: str) -> None:
-        """Behind the window's visible end: look for the digest that proves it."""
+        """After the window's visible end: look for the digest that proves it."""
         if self.head < self._base.fuzzy_until:
             return
         if self.head == self._base.digest_zxid == self._base.fuzzy_until:

@@ -31,6 +31,7 @@ from keepfast.storage.repair import (
     hold,
     plan_repair,
 )
+from keepfast.storage.snapshot_writer import storage_error
 from keepfast.storage.store import Store
 from keepfast.storage.witness import read_testimony
 from keepfast.tree import Tree
@@ -44,9 +45,9 @@ class RescueKind(Enum):
 
     NOTHING = "nothing"  # the data are whole
     UNPROVEN = "unproven"  # the history is taken for the right one, as it is
-    TREE = "tree"  # a leader's tree is taken for all that there was, as far as it goes
-    EPOCHS = "epochs"  # so it is, without the epoch that it was agreed on in
-    CUT = "cut"  # the history ends behind its last proven record
+    TREE = "tree"  # a leader's tree, or what a repair left, is taken for all that there was
+    EPOCHS = "epochs"  # so it is, without the epoch that it was committed in
+    CUT = "cut"  # the history ends after its last proven record
     EMPTY = "empty"  # nothing is left: the empty tree
 
 
@@ -72,12 +73,13 @@ def plan_rescue(disk: Disk, directory: DataDirectory) -> RescuePlan:
         return RescuePlan(RescueKind.NOTHING, before, head, None)
     if before.standing is Standing.UNPROVEN:
         return RescuePlan(RescueKind.UNPROVEN, before, head, None)
+    last = _last_acknowledged(disk, directory)
     if before.standing is Standing.CATCHING_UP:
-        return RescuePlan(RescueKind.TREE, before, head, None)
+        is_lost = last is not None and last > head
+        return RescuePlan(RescueKind.TREE, before, head, last if is_lost else None)
     damage = {p.code for p in before.problems if p.severity is Severity.DAMAGE}
     if head != NO_HISTORY and damage and damage <= _ABOUT_EPOCHS:
         return RescuePlan(RescueKind.EPOCHS, before, head, None)
-    last = _last_acknowledged(disk, directory)
     if before.standing is Standing.DAMAGED:
         try:
             plan = plan_repair(disk, directory)
@@ -100,9 +102,24 @@ def _last_acknowledged(disk: Disk, directory: DataDirectory) -> Zxid | None:
 def apply_rescue(disk: Disk, directory: DataDirectory, plan: RescuePlan, at: str) -> Recovery:
     """Carry it out; `at` is the time, for the manifest. Gives what is there afterwards.
 
-    Power lost in between leaves a directory that is as it was, or already cut, and that can be
-    rescued again. Raises RepairRefused if a server runs on it, StorageError if it does not succeed.
+    Power lost, or no space left, in between leaves a directory that is as it was, or already cut,
+    and that can be rescued again. Raises RepairRefused if a server runs on it, StorageError if it
+    does not succeed.
     """
+    try:
+        after = _carry_out(disk, directory, plan, at)
+    except OSError as error:
+        raise storage_error(error, error.filename or directory.snapshots) from error
+    if after.standing is not Standing.WHOLE or after.head != plan.head:
+        raise StorageError(
+            f"the rescued directory is {after.standing.value} at {after.head:#x}, which is not "
+            "what was planned",
+            directory.snapshots,
+        )
+    return after
+
+
+def _carry_out(disk: Disk, directory: DataDirectory, plan: RescuePlan, at: str) -> Recovery:
     for place in directory.both:
         make_directory_durably(disk, place)
     with hold(disk, directory):
@@ -123,14 +140,7 @@ def apply_rescue(disk: Disk, directory: DataDirectory, plan: RescuePlan, at: str
         store.close()
     with hold(disk, directory):
         _sign(disk, directory, plan, epochs, at)
-        after = recover(disk, directory)
-    if after.standing is not Standing.WHOLE or after.head != plan.head:
-        raise StorageError(
-            f"the rescued directory is {after.standing.value} at {after.head:#x}, which is not "
-            "what was planned",
-            directory.snapshots,
-        )
-    return after
+        return recover(disk, directory)
 
 
 def _epochs_after(disk: Disk, directory: DataDirectory, plan: RescuePlan) -> Epochs:
@@ -184,6 +194,7 @@ def _sign(disk: Disk, directory: DataDirectory, plan: RescuePlan, epochs: Epochs
             current_epoch=epochs.current,
             unproven=(),
             is_catching_up=False,
+            repaired_at=None,
             rescues=(*manifest.rescues, entry),
         ),
     )

@@ -2,7 +2,7 @@
 
 The file is filled with zeros ahead of the records.  Overwriting zeros that are on the disk needs
 no change to the file system's own books, which makes a datasync about half as expensive as one
-behind an append; a full disk is met while the zeros are written, before a record is; and what a
+after an append; a full disk is met while the zeros are written, before a record is; and what a
 crash leaves of an unsynced group is zeros, which is how the reader knows a torn tail.
 """
 
@@ -48,7 +48,7 @@ class SegmentWriter:
         """Write whole records and make them durable.
 
         Raises OSError with ENOSPC only where the same call may be repeated later: what of the
-        records is in the file by then lies behind the position, and is overwritten.
+        records is in the file by then lies after the position, and is overwritten.
         """
         end = self.position + len(data)
         if end > self._size:
@@ -65,7 +65,7 @@ class SegmentWriter:
         return Seal(last, self.position, self._crc, digest)
 
     def cut(self) -> None:
-        """Give the zeros behind the last record back to the disk."""
+        """Give the zeros after the last record back to the disk."""
         self._file.truncate(self.position)
         self._file.fsync()
 
@@ -84,11 +84,11 @@ class SegmentWriter:
             self._file.datasync()
         except OSError as error:
             # Whatever the reason, it is final: after a failed fsync nobody knows what is on the
-            # disk, so "no space" must not look like the ordinary kind, after which one goes on.
+            # disk, so "no space" must not look like the ordinary kind, after which one continues.
             raise OSError(errno.EIO, f"fsync failed: {error.strerror}", self._path) from error
 
     def _extend(self, needed: int) -> None:
-        """Write zeros up to the next step of growth behind `needed`."""
+        """Write zeros up to the next step of growth after `needed`."""
         goal = needed + self._grow_bytes
         while self._size < goal:
             count = min(len(_ZEROS), goal - self._size)

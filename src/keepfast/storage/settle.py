@@ -15,7 +15,9 @@ from keepfast.storage.layout import (
     DataDirectory,
 )
 from keepfast.storage.manifest import Manifest, Retired, SegmentEntry, SnapshotEntry
+from keepfast.storage.recovery import Recovery
 from keepfast.storage.recovery_listed import listed_path
+from keepfast.storage.witness import testify_in_place, testimony_of
 
 _WINDOW_SIZE = 1 << 20
 
@@ -71,7 +73,7 @@ def take_away(
 
 
 def cut_tail(disk: Disk, directory: DataDirectory, entry: SegmentEntry) -> None:
-    """Cut what lies behind the last record of a sealed segment; durable on return.
+    """Cut what lies after the last record of a sealed segment; durable on return.
 
     A torn record there would stop Apache from starting, and a record that a truncation dropped
     would come back to life under it.
@@ -89,8 +91,28 @@ def cut_tail(disk: Disk, directory: DataDirectory, entry: SegmentEntry) -> None:
         file.fsync()
 
 
+def make_durable(disk: Disk, directory: DataDirectory, recovery: Recovery) -> None:
+    """Make durable what recovery read.
+
+    It may have been in memory only, if the last process was killed; from now on this server vouches
+    for it.  Takes no space, but on a disk that copies on write.
+    """
+    manifest = recovery.manifest
+    if recovery.tree is None:
+        for place in directory.both:
+            disk.fsync_directory(place)
+        remove_temporaries(disk, directory)
+    elif recovery.has_foreign_files:
+        confirm_files(disk, directory, manifest)
+    elif recovery.unconfirmed_from is not None:
+        confirm_tail(disk, directory, manifest.segments[-1], recovery.unconfirmed_from)
+        known = testimony_of(manifest)
+        if known is not None:
+            testify_in_place(disk, directory, known)
+
+
 def confirm_tail(disk: Disk, directory: DataDirectory, entry: SegmentEntry, start: int) -> None:
-    """Make durable what recovery read from a segment at or behind `start`.
+    """Make durable what recovery read from a segment at or after `start`.
 
     The last process wrote these bytes; whether they are on the disk it did not live to learn, or
     learned to be untrue: after a failed fsync the kernel still shows them and does not write them

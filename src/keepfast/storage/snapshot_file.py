@@ -36,6 +36,7 @@ from keepfast.wire import (
     Zxid,
     counter_of,
     exact_codec_of,
+    follows_in_epoch,
     format_zxid,
 )
 
@@ -50,7 +51,7 @@ _DIGEST = struct.Struct(">qiQ")
 _SEAL = struct.Struct(">qic")
 _SEAL_TEXT = (1, b"/")
 SEAL_SIZE = _SEAL.size
-# What stands behind the znodes in a snapshot of ours: three seals, digest and last zxid.
+# What stands after the znodes in a snapshot of ours: three seals, digest and last zxid.
 SEALS_SIZE = 3 * SEAL_SIZE + _DIGEST.size + _LONG.size
 _TERMINATOR = b"\0\0\0\1/"
 _SESSION_CHUNK = 10_000
@@ -87,19 +88,27 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
 
 
 class SnapshotCursor:
-    """Reads the unpacked stream in order and keeps the running Adler-32 of what was read."""
+    """Reads the unpacked stream in order and keeps the running Adler-32 of what was read.
 
-    def __init__(self, pieces: Iterator[bytes], name: str) -> None:
+    A stream that begins inside a file begins at `offset`, with the Adler-32 of what is before it.
+    """
+
+    def __init__(self, pieces: Iterator[bytes], name: str, offset: int = 0, adler: int = 1) -> None:
         self._pieces = pieces
         self.name = name
         self.buffer = b""
         self.position = 0
-        self._base = 0  # offset in the stream of buffer[0]
-        self._adler = 1  # of everything before buffer[0]
+        self._base = offset  # offset in the stream of buffer[0]
+        self._adler = adler  # of everything before buffer[0]
 
     @property
     def offset(self) -> int:
         return self._base + self.position
+
+    @property
+    def adler(self) -> int:
+        """The Adler-32 of everything before the position."""
+        return zlib.adler32(memoryview(self.buffer)[: self.position], self._adler)
 
     def fill(self, size: int, wanted: int = 0) -> bool:
         """Have `size` bytes ready at the position, or `wanted`; False where the stream ends."""
@@ -133,7 +142,7 @@ class SnapshotCursor:
     def check_seal(self) -> None:
         """Take a seal and hold it against all bytes before it; raises CorruptSnapshot."""
         offset = self.offset
-        expected = zlib.adler32(memoryview(self.buffer)[: self.position], self._adler)
+        expected = self.adler
         adler, *text = _SEAL.unpack(self.take(_SEAL.size, "a seal"))
         if (adler, *text) != (expected, *_SEAL_TEXT):
             raise CorruptSnapshot("fails its seal (Adler-32)", self.name, offset)
@@ -169,12 +178,12 @@ def load_tree(
 
     The tree holds the state at the zxid of the file's name only if the snapshot is exact.  For
     `name` see `parse_snapshot`.  With `is_fuzzy` znodes may have ACLs that are not in the table:
-    the records behind the snapshot have to bring them (`Replay.finish`).
+    the records after the snapshot have to bring them (`Replay.finish`).
     """
     builder = TreeBuilder(allow_unknown_acls=is_fuzzy, max_field=MAX_ENTRY_SIZE)
     with _collector_paused():
         info = parse_snapshot(disk, path, builder, name)
-    _check_name(info, path)
+    check_snapshot_name(info, path)
     try:
         tree = builder.finish(info.zxid)
     except TreeError as error:
@@ -182,16 +191,22 @@ def load_tree(
     return tree, info, Zxid(builder.max_zxid_seen)
 
 
-def _check_name(info: SnapshotInfo, path: str) -> None:
+def check_snapshot_name(info: SnapshotInfo, path: str) -> None:
     """Refuse a file that holds less than its name says: the name is another file's.
 
-    It is chosen before the content is written, so the content can only be ahead.  The start of
-    an epoch alone moves the zxid without a record, and then the newest digest is an older one.
+    It is chosen before the content is written, so the content can only be ahead.  The digest may be
+    one record older: Apache applies a txn, moves its zxid, and notes the digest last, and a
+    snapshot may begin in between.  The start of an epoch moves the zxid without a record at all.
+    Whether the record of the name is in the file is then told by the first digest after it.
     """
     last = info.last_processed
-    if last is None and counter_of(info.zxid) != 0:
+    is_certain = last is not None
+    if last is None:
         last = info.digest_zxid
-    if last is not None and last < info.zxid:
+    if last is None or last >= info.zxid:
+        return
+    is_late_digest = follows_in_epoch(info.zxid, last) or counter_of(info.zxid) <= 1
+    if is_certain or not is_late_digest:
         raise CorruptSnapshot(
             f"is named {format_zxid(info.zxid)}, but holds the state at {format_zxid(last)}",
             path,
@@ -236,7 +251,7 @@ def _parse(cursor: SnapshotCursor, zxid: Zxid, sink: SnapshotSink) -> SnapshotIn
         last = Zxid(_LONG.unpack(cursor.take(_LONG.size, "the last processed zxid"))[0])
         cursor.check_seal()
         if not cursor.at_end():
-            raise CorruptSnapshot("has bytes behind its last seal", cursor.name, cursor.offset)
+            raise CorruptSnapshot("has bytes after its last seal", cursor.name, cursor.offset)
     # Zxid 0 with digest 0: nothing had been applied yet, so there was no digest to write.
     known = digest_zxid != 0
     return SnapshotInfo(
@@ -275,7 +290,7 @@ def _parse_acls(cursor: SnapshotCursor, sink: SnapshotSink) -> None:
                 acl = _read_acl_list(reader)
                 break
             except MalformedRecord as error:
-                # The list may go on behind the window: look again with more of the stream.
+                # The list may continue after the window: look again with more of the stream.
                 if not ready or size >= _ACL_LIMIT:
                     raise CorruptSnapshot(
                         f"an ACL list cannot be read: {error.reason}", cursor.name, cursor.offset
@@ -303,7 +318,7 @@ def _parse_nodes(cursor: SnapshotCursor, sink: SnapshotSink) -> None:
             raise CorruptSnapshot(error.reason, cursor.name, offset) from error
         if sink.is_complete:
             return
-        # Twice as much each time: a znode larger than the window must not be joined for ever.
+        # Twice as much each time: a znode larger than the window must not be joined forever.
         left = len(cursor.buffer) - cursor.position
         if not cursor.fill(left + 1, max(2 * left, _WINDOW_SIZE)):
             raise CorruptSnapshot("ends inside the znodes", cursor.name, cursor.offset + left)

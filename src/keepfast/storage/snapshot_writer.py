@@ -141,4 +141,11 @@ def storage_error(error: OSError, path: str) -> StorageError:
     """What an error of the disk means: no space is ordinary, everything else is final (R7)."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull("no space left", path)
+    return disk_failure(error, path)
+
+
+def disk_failure(error: OSError, path: str | None) -> DiskFailed:
+    """What to say of an error of the disk after which a store is over (R7)."""
+    if isinstance(error, PermissionError):
+        return DiskFailed("permission denied; run as the user who owns the data", path)
     return DiskFailed(f"the disk failed: {error.strerror or error}", path)

@@ -14,7 +14,7 @@ After a failed write or fsync nothing that this process believes about its files
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -22,29 +22,22 @@ from msgspec.structs import replace
 from keepfast.storage.disk import Disk, directory_of, make_directory_durably
 from keepfast.storage.disk_guard import DiskGuard
 from keepfast.storage.epochs import Epochs, write_epoch_files
-from keepfast.storage.history import Doubts, History, LogRecord, check_opens_epoch
-from keepfast.storage.layout import LOCK_NAME, DataDirectory, list_directory, log_name
+from keepfast.storage.history import Doubts, History, check_opens_epoch
+from keepfast.storage.layout import DataDirectory, list_directory, log_name
+from keepfast.storage.locks import lock_directory, unlock_directory
 from keepfast.storage.log_file import frame
 from keepfast.storage.manifest import Manifest, Retired, SegmentEntry, SnapshotEntry, store_manifest
-from keepfast.storage.options import StoreOptions
 from keepfast.storage.problems import Standing
 from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
 from keepfast.storage.recovery_listed import GROUP_LIMIT_BYTES, check_bytes
 from keepfast.storage.retention import plan_retention
 from keepfast.storage.segment_writer import SegmentWriter
-from keepfast.storage.settle import (
-    confirm_files,
-    confirm_tail,
-    publish,
-    remove_aside,
-    remove_temporaries,
-    settle,
-    take_away,
-)
+from keepfast.storage.settle import make_durable, publish, remove_aside, settle, take_away
 from keepfast.storage.snapshot_writer import SnapshotWriter, storage_error, temporary_name
+from keepfast.storage.store_options import StoreOptions
 from keepfast.storage.survey import Progress, no_progress
 from keepfast.storage.truncation import cut_segments, with_fitting_base
-from keepfast.storage.witness import Witness, read_testimony
+from keepfast.storage.witness import Witness, lags, read_testimony, testimony_of
 from keepfast.tree import FrozenTree, Tree
 from keepfast.wire import (
     MAX_COUNTER,
@@ -63,7 +56,7 @@ T = TypeVar("T")
 
 
 class Store(DiskGuard):
-    """See the module."""
+    """One server's history on disk: appends, makes durable, truncates, installs trees."""
 
     def __init__(
         self, disk: Disk, directory: DataDirectory, recovery: Recovery, options: StoreOptions
@@ -88,6 +81,7 @@ class Store(DiskGuard):
         self._doubts = Doubts()
         self._roll = False
         self._proven: set[str] = set() if recovery.base is None else {recovery.base.name}
+        self._readable: tuple[Manifest, Zxid, int] = self._manifest, self.durable, 0
 
     @classmethod
     def open(
@@ -106,10 +100,10 @@ class Store(DiskGuard):
         try:
             for place in directory.both:
                 make_directory_durably(disk, place)
-            disk.lock(directory.in_snapshots(LOCK_NAME))
+            lock_directory(disk, directory)
         except BlockingIOError as error:
             raise StorageError(
-                "another server is running on this directory", directory.snapshots
+                "another server is running on this directory", directory_of(error.filename)
             ) from error
         except OSError as error:
             raise storage_error(error, error.filename or directory.snapshots) from error
@@ -117,29 +111,22 @@ class Store(DiskGuard):
             recovery = recover(disk, directory, progress=progress)
             store = cls(disk, directory, recovery, options)
             if recovery.standing is not Standing.DAMAGED:
-                store._guard(store._take_over, recovery)
+                store._guard(make_durable, disk, directory, recovery)
+                with contextlib.suppress(DiskFull):
+                    store._begin_with(lambda: store._take_over(recovery))
         except KeepfastError:
-            disk.unlock(directory.in_snapshots(LOCK_NAME))
+            unlock_directory(disk, directory)
             raise
         return store, recovery
 
     def _take_over(self, recovery: Recovery) -> None:
-        """Make the directory agree with what recovery found, and all of it durable.
+        """Make the directory agree with what recovery found; that much is durable already.
 
-        What was read may have been in memory only, if the last process was killed; from now on
-        this server vouches for it.
+        May be repeated: on a full disk this server reads what recovery found, and this is what its
+        first change of the disk begins with.
         """
         disk, directory = self._disk, self.directory
-        if recovery.tree is None:
-            for place in directory.both:
-                disk.fsync_directory(place)
-            remove_temporaries(disk, directory)
-        else:
-            if recovery.has_foreign_files:
-                confirm_files(disk, directory, self._manifest)
-            elif recovery.unconfirmed_from is not None:
-                segment = self._manifest.segments[-1]
-                confirm_tail(disk, directory, segment, recovery.unconfirmed_from)
+        if recovery.tree is not None:
             retired = self._manifest.retired
             if recovery.base is None:
                 # Logs of 3.4 without a snapshot: write the base that recovery had to assume.
@@ -147,15 +134,24 @@ class Store(DiskGuard):
             else:
                 self._ordinary_if_full(lambda: self._commit(retired=retired))
             settle(disk, directory, self._manifest)
+            if recovery.unconfirmed_from is not None or lags(disk, directory, self._manifest):
+                self._call_witness()  # the old one may be lost, or not durable as far as was read
         self._ordinary_if_full(lambda: write_epoch_files(disk, directory, recovery.epochs))
+
+    def _call_witness(self) -> None:
+        disk, directory, known = self._disk, self.directory, testimony_of(self._manifest)
+        self._witness = self._ordinary_if_full(lambda: Witness(disk, directory, known))
 
     # -- a new history ---------------------------------------------------------------------------
 
     def initialise(self) -> Tree:
         """Begin a new, empty history on an empty directory: Apache's empty tree at zxid 0."""
         invariant(self.standing is Standing.EMPTY, "only an empty directory is initialised")
+        return self._change(self._initialise)
+
+    def _initialise(self) -> Tree:
         tree = Tree()
-        self._guard(self._write_base, tree)
+        self._write_base(tree)
         self.standing = Standing.WHOLE
         self.head = self.durable = Zxid(0)
         self._head_digest = tree.digest
@@ -184,7 +180,7 @@ class Store(DiskGuard):
     def append(self, zxid: Zxid, entry: bytes, digest: int | None = None) -> None:
         """Take a record that directly follows the last one; `sync` makes it durable.
 
-        `digest` is the tree digest behind it, where known.  Raises DiskFull, or DiskFailed after a
+        `digest` is the tree digest after it, where known.  Raises DiskFull, or DiskFailed after a
         failure, with nothing taken.
         """
         if not self._has_space:
@@ -214,7 +210,7 @@ class Store(DiskGuard):
         Raises DiskFull with every record that is not durable still waiting: call again when there
         is space.  Raises DiskFailed for good.
         """
-        return self._guard(self._sync)
+        return self._change(self._sync)
 
     def _sync(self) -> Zxid:
         taken, pending = self._taken, self._pending
@@ -233,7 +229,7 @@ class Store(DiskGuard):
             self._roll = True  # an epoch begins, and the manifest says what it follows (R1)
         frames = [data for _, data, _ in taken]
         if taken[-1][0] - first == len(taken) - 1 and sum(map(len, frames)) <= GROUP_LIMIT_BYTES:
-            # One epoch, one group: the usual case, and worth a quick way.
+            # One epoch, one group: the usual case, and worth a fast path.
             last, _, digest = taken[-1]
         else:
             frames = []
@@ -260,7 +256,7 @@ class Store(DiskGuard):
             self._roll = False
             return self._writer
         if self._witness is None:
-            self._witness = self._ordinary_if_full(lambda: Witness(self._disk, self.directory))
+            self._call_witness()
         name = log_name(first)
         serial = self._manifest.serial + 1
         temporary = temporary_name(name, serial)
@@ -312,13 +308,15 @@ class Store(DiskGuard):
         """Begin a new segment with the next record."""
         self._roll = self._writer is not None
 
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether `confirm` has something to do."""
+        return self._witness is not None and self._witness.is_unsynced
+
     def confirm(self) -> None:
         """Make durable how far records were acknowledged; for idle moments (see witness.py)."""
-        self._guard(self._confirm)
-
-    def _confirm(self) -> None:
-        if self._witness is not None:
-            self._witness.sync()
+        # Through the guard in any case: a store that failed takes nothing any more.
+        self._guard(lambda: None if self._witness is None else self._witness.sync())
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -330,15 +328,13 @@ class Store(DiskGuard):
     @property
     def history(self) -> History:
         """The durable records, for catch-up."""
+        manifest, durable, end = self._readable
+        return History(self._disk, self.directory, manifest, durable, self._doubts, end)
+
+    def _changed(self) -> None:
+        """What catch-up may read, as one value: it is read on another thread, at any moment."""
         end = 0 if self._writer is None else self._writer.position
-        return History(self._disk, self.directory, self._manifest, self.durable, self._doubts, end)
-
-    def records_behind(self, zxid: Zxid) -> Iterator[LogRecord] | None:
-        """The records that directly follow `zxid`, to the end; None if the log cannot prove them.
-
-        None means that a peer at `zxid` must be served otherwise (R9).
-        """
-        return self.history.records_behind(zxid)
+        self._readable = self._manifest, self.durable, end
 
     # -- snapshots -------------------------------------------------------------------------------
 
@@ -361,12 +357,11 @@ class Store(DiskGuard):
         Raises DiskFull, with the snapshot removed, and BrokenHistory if the history that it was
         taken of was truncated or replaced since.
         """
-        invariant(entry.zxid <= self.durable, "a snapshot holds only what the log holds durably")
-        self._guard(self._commit_snapshot, entry)
+        self._change(self._commit_snapshot, entry)
 
     def _commit_snapshot(self, entry: SnapshotEntry) -> None:
-        if not self._disk.exists(self._staged_path(entry)):
-            # settle() took it away together with the history.
+        if entry.zxid > self.durable or not self._disk.exists(self._staged_path(entry)):
+            # The log was cut after it, and settle() took it away together with the history.
             raise BrokenHistory(
                 "is of a history that is no longer this one", entry.name, None, entry.zxid
             )
@@ -385,7 +380,7 @@ class Store(DiskGuard):
         the new state is durable, and with it the promise of the epoch of whoever sent it (R8), and
         whether it `lacks` what is still to come.  Raises DiskFull with the old history untouched.
         """
-        self._guard(self._install, tree, is_exact, promised, lacks)
+        self._change(self._install, tree, is_exact, promised, lacks)
 
     def _staged_path(self, entry: SnapshotEntry) -> str:
         return self.directory.in_snapshots(entry.staged or entry.name)
@@ -417,6 +412,7 @@ class Store(DiskGuard):
             retired=retired,
             unproven=(),  # a leader vouches for all of it
             is_catching_up=lacks,
+            repaired_at=None,
             accepted_epoch=epochs.accepted,
             current_epoch=epochs.current,
         )
@@ -432,12 +428,12 @@ class Store(DiskGuard):
     # -- truncation and purge --------------------------------------------------------------------
 
     def truncate(self, zxid: Zxid) -> Recovery:
-        """Drop every record and snapshot behind `zxid` (TRUNC), durably, and load what is left.
+        """Drop every record and snapshot after `zxid` (TRUNC), durably, and load what is left.
 
         Raises BrokenHistory or DiskFull with nothing changed; the first if `zxid` is not in this
         history or nothing is left to recover it from: only a leader's tree helps then (R5).
         """
-        return self._guard(self._truncate, zxid)
+        return self._change(self._truncate, zxid)
 
     def _truncate(self, zxid: Zxid) -> Recovery:
         sealed = replace(self._manifest, segments=self._sealed_segments())
@@ -491,7 +487,7 @@ class Store(DiskGuard):
         Nothing is deleted while the last recovery was degraded or the data is not whole: then
         every file may be the one that is needed.
         """
-        return self._guard(self._purge, retain)
+        return self._change(self._purge, retain)
 
     def _purge(self, retain: int) -> tuple[str, ...]:
         if self.degraded or self.standing is not Standing.WHOLE:
@@ -528,7 +524,7 @@ class Store(DiskGuard):
 
         With `ensemble`, also to which ensemble the data belong from now on.
         """
-        self._guard(self._set_epochs, epochs, ensemble)
+        self._change(self._set_epochs, epochs, ensemble)
 
     def _set_epochs(self, epochs: Epochs, ensemble: str | None) -> None:
         invariant(
@@ -540,12 +536,16 @@ class Store(DiskGuard):
             (self._manifest.current_epoch, epochs.current),
         ):
             invariant(old is None or (new is not None and new >= old), "an epoch never falls")
+        known = self._manifest
+        is_renamed = ensemble is not None and ensemble != known.ensemble
         self._ordinary_if_full(
             lambda: self._commit(
                 accepted_epoch=epochs.accepted,
                 current_epoch=epochs.current,
-                ensemble=ensemble or self._manifest.ensemble,
+                ensemble=ensemble or known.ensemble,
+                ensemble_since=epochs.current if is_renamed else known.ensemble_since,
                 is_catching_up=False,  # all that the leader had is durable here
+                repaired_at=None,
             )
         )
         if self.standing is Standing.CATCHING_UP:
@@ -553,12 +553,12 @@ class Store(DiskGuard):
         self._ordinary_if_full(lambda: write_epoch_files(self._disk, self.directory, epochs))
 
     def set_membership(self, text: bytes) -> None:
-        """Store which membership was agreed on last; durable on return."""
-        self._guard(self._ordinary_if_full, lambda: self._commit(membership=text))
+        """Store which membership was committed last; durable on return."""
+        self._change(self._ordinary_if_full, lambda: self._commit(membership=text))
 
     def has_space(self) -> bool:
-        """Look at the disk again: whether new records are taken."""
-        free = min(self._disk.free_bytes(place) for place in self.directory.both)
+        """Look at the disk again: whether new records are taken. Raises DiskFailed."""
+        free = self._guard(lambda: min(map(self._disk.free_bytes, self.directory.both)))
         self._has_space = free >= self.options.reserve_bytes and self._failure is None
         return self._has_space
 
@@ -574,11 +574,14 @@ class Store(DiskGuard):
             if self._witness is not None:
                 self._witness.close()
             self._abandon_writer()
-            self._disk.unlock(self.directory.in_snapshots(LOCK_NAME))
+            unlock_directory(self._disk, self.directory)
             # From now on the files are somebody else's.
             self._fail(self._failure or StorageError("the store is closed", self.directory.logs))
 
     def _close(self) -> None:
+        if self._beginning is not None and self.head == self.durable:
+            return  # the disk was full all the time, and nothing was taken
+        self._begin()
         self._sync()
         if self._writer is not None:
             segments = self._sealed_segments()

@@ -22,21 +22,21 @@ def no_progress(_: int) -> None:
     """Progress that nobody looks at."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class SurveyedRun(msgspec.Struct, frozen=True):
     """Records of one file, back to back, each directly following the one before in its epoch."""
 
     name: str
     first: Zxid
     last: Zxid
     start: int  # offset of the first record
-    end: int  # offset behind the last one
+    end: int  # offset after the last one
 
 
 class LogSurvey(msgspec.Struct, frozen=True):
     """What one log file holds."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[SurveyedRun, ...]
     ending: Ending
 
     @property
@@ -57,7 +57,7 @@ def survey_log(
 ) -> LogSurvey:
     """Read one log in full, without decoding its records."""
     path = directory.in_logs(name)
-    runs: list[Run] = []
+    runs: list[SurveyedRun] = []
     try:
         with disk.open_read(path) as file:
             reader = LogReader(file)
@@ -89,7 +89,7 @@ class _RunCollector:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._runs: list[Run] = []
+        self._runs: list[SurveyedRun] = []
         self._first: Frame | None = None
         self._last: Frame | None = None
 
@@ -103,18 +103,18 @@ class _RunCollector:
             self._first = frame
         self._last = frame
 
-    def finish(self) -> list[Run]:
+    def finish(self) -> list[SurveyedRun]:
         self._close()
         return self._runs
 
     def _close(self) -> None:
         first, last = self._first, self._last
         if first is not None and last is not None:
-            run = Run(self._name, Zxid(first.zxid), Zxid(last.zxid), first.offset, last.end)
+            run = SurveyedRun(self._name, Zxid(first.zxid), Zxid(last.zxid), first.offset, last.end)
             self._runs.append(run)
 
 
-def read_run(disk: Disk, directory: DataDirectory, run: Run) -> Iterator[Frame]:
+def read_run(disk: Disk, directory: DataDirectory, run: SurveyedRun) -> Iterator[Frame]:
     """The records of a run again; raises CorruptLog if they are no longer what they were."""
     path = directory.in_logs(run.name)
     try:

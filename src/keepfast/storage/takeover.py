@@ -8,7 +8,7 @@ from keepfast.storage.log_file import LogReader
 from keepfast.storage.manifest import Join, Seal, SegmentEntry, SnapshotEntry
 from keepfast.storage.replay import Replay
 from keepfast.storage.snapshot_file import load_tree
-from keepfast.storage.survey import Run
+from keepfast.storage.survey import SurveyedRun
 from keepfast.tree import Tree
 from keepfast.wire import CorruptLog, CorruptSnapshot, StorageError, Zxid
 
@@ -60,7 +60,7 @@ def rewritten_entry(
 
 
 def segment_entries(
-    disk: Disk, directory: DataDirectory, runs: list[Run], replay: Replay, serial: int
+    disk: Disk, directory: DataDirectory, runs: list[SurveyedRun], replay: Replay, serial: int
 ) -> tuple[SegmentEntry, ...]:
     """Describe the runs of a chain; runs that lie back to back in one file become one segment."""
     joins = {join.zxid: join.follows for join in replay.joins}
@@ -91,8 +91,8 @@ def segment_entries(
     return tuple(entries)
 
 
-def _adjacent(runs: list[Run], joins: dict[Zxid, Zxid]) -> list[list[Run]]:
-    groups: list[list[Run]] = []
+def _adjacent(runs: list[SurveyedRun], joins: dict[Zxid, Zxid]) -> list[list[SurveyedRun]]:
+    groups: list[list[SurveyedRun]] = []
     for run in runs:
         before = groups[-1][-1] if groups else None
         if (

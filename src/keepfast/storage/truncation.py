@@ -1,4 +1,4 @@
-"""Exact truncation: what is left of a history that is cut behind a record (rule R5)."""
+"""Exact truncation: what is left of a history that is cut after a record (rule R5)."""
 
 from msgspec.structs import replace
 
@@ -49,7 +49,7 @@ def with_fitting_base(disk: Disk, directory: DataDirectory, kept: Manifest, zxid
 
 
 def _cut(history: History, segment: SegmentEntry, zxid: Zxid) -> SegmentEntry:
-    """A segment that ends behind `zxid`: its record is looked for, never guessed (R5)."""
+    """A segment that ends after `zxid`: its record is looked for, never guessed (R5)."""
     path = history.directory.in_logs(segment.name)
     end = None
     try:
@@ -59,7 +59,7 @@ def _cut(history: History, segment: SegmentEntry, zxid: Zxid) -> SegmentEntry:
                     end = frame.end
                     break
             if end is None:
-                raise CorruptLog("the record to cut behind is not there", path, None, zxid)
+                raise CorruptLog("the record to cut after is not there", path, None, zxid)
             reader = LogReader(file, segment.start, end)
             for _ in reader:
                 pass

@@ -1,6 +1,6 @@
 """The witness: how far the open segment is known to have been acknowledged (rule R4).
 
-A crash may tear the records of the last group, which nobody was told about yet; damage may hit
+A crash may tear the records of the last group, which are not acknowledged yet; damage may hit
 records that clients rely on.  Both leave a bad record at the end of the open segment, and the log
 alone cannot tell them apart.  So after each group's fsync the position that it reached is written
 here: whatever lies before it was acknowledged, and if it cannot be read it is damage.
@@ -8,13 +8,13 @@ here: whatever lies before it was acknowledged, and if it cannot be read it is d
 The witness itself is *not* fsynced with each group, which would double the cost of a write.  It
 needs not be: it is written only after the fact that it states, so an old witness is a weaker
 truth, never a lie.  A killed process leaves the newest one (it is in the page cache); a power cut
-leaves one that is at most `SYNC_EVERY` groups old, or none behind the last idle moment.
+leaves one that is at most `SYNC_EVERY` groups old, or none after the last idle moment.
 
     two slots, at 0 and 4096, written in turn; each inside one sector, so never torn
     0    8   magic "KFWITNSS"
     8    8   sequence number
     16   8   serial of the segment (manifest.SegmentEntry.serial)
-    24   8   acknowledged end: offset behind the last acknowledged record
+    24   8   acknowledged end: offset after the last acknowledged record
     32   8   zxid of that record
     40   4   CRC-32 of the 40 bytes before
 """
@@ -27,6 +27,7 @@ import msgspec
 
 from keepfast.storage.disk import Disk, WriteFile, directory_of, read_file, temporary_of
 from keepfast.storage.layout import DataDirectory
+from keepfast.storage.manifest import Manifest
 from keepfast.wire import Zxid
 
 _MAGIC = b"KFWITNSS"
@@ -49,15 +50,17 @@ class Testimony(msgspec.Struct, frozen=True):
 class Witness:
     """Writes the witness of one open segment at a time."""
 
-    def __init__(self, disk: Disk, directory: DataDirectory) -> None:
-        """Make an empty witness under its name; durable on return."""
+    def __init__(self, disk: Disk, directory: DataDirectory, known: Testimony | None) -> None:
+        """Make a witness under its name that says what is known already; durable on return."""
         path = directory.witness
         temporary = temporary_of(path)
-        self._sequence = 0
+        self._sequence = 0 if known is None else 1
+        said = b"" if known is None else _slot(self._sequence, known)
         self._unsynced = 0
         self._file: WriteFile = disk.create(temporary)
         try:
             self._file.write_at(0, bytes(_FILE_SIZE))
+            self._file.write_at(self._sequence % 2 * _SLOT_DISTANCE, said)
             self._file.fsync()
             disk.rename(temporary, path)
             disk.fsync_directory(directory_of(path))
@@ -70,12 +73,16 @@ class Witness:
     def testify(self, serial: int, end: int, zxid: Zxid) -> None:
         """State that everything before `end` is acknowledged. Call after the group's fsync."""
         self._sequence += 1
-        record = _SLOT.pack(_MAGIC, self._sequence, serial, end, zxid)
-        data = record + _CRC.pack(zlib.crc32(record))
+        data = _slot(self._sequence, Testimony(serial, end, zxid))
         self._file.write_at(self._sequence % 2 * _SLOT_DISTANCE, data)
         self._unsynced += 1
         if self._unsynced >= SYNC_EVERY:
             self.sync()
+
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether the newest statement may be lost with the power."""
+        return self._unsynced > 0
 
     def sync(self) -> None:
         """Make the newest statement durable; for idle moments."""
@@ -88,13 +95,46 @@ class Witness:
         self._file.close()
 
 
+def testimony_of(manifest: Manifest) -> Testimony | None:
+    """What a manifest itself knows of its last segment, if that is finished."""
+    last = manifest.segments[-1] if manifest.segments else None
+    if last is None or last.seal is None:
+        return None
+    return Testimony(last.serial, last.seal.end, last.seal.last)
+
+
+def lags(disk: Disk, directory: DataDirectory, manifest: Manifest) -> bool:
+    """Whether the witness says less than the manifest knows: it was lost, or is an older one."""
+    known, said = testimony_of(manifest), read_testimony(disk, directory)
+    if known is None:
+        return False
+    return said is None or (said.serial, said.end) < (known.serial, known.end)
+
+
 def read_testimony(disk: Disk, directory: DataDirectory) -> Testimony | None:
     """The newest valid statement; None if there is no witness or it has said nothing yet."""
-    slots = [_statement(slot) for slot in _slots(disk, directory)]
-    newest = max(
-        (slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None
-    )
+    newest = _newest(disk, directory)
     return None if newest is None else newest[1]
+
+
+def testify_in_place(disk: Disk, directory: DataDirectory, known: Testimony) -> None:
+    """Have the witness that is there say what a start has read further; durable on return.
+
+    Takes no space: without this, a server that starts on a full disk, where no new witness can be
+    made, vouches for records that nobody would miss if they were lost later.
+    """
+    newest = _newest(disk, directory)
+    if newest is None or (newest[1].serial, newest[1].end) >= (known.serial, known.end):
+        return
+    sequence = newest[0] + 1
+    with disk.open_write(directory.witness) as file:
+        file.write_at(sequence % 2 * _SLOT_DISTANCE, _slot(sequence, known))
+        file.datasync()
+
+
+def _newest(disk: Disk, directory: DataDirectory) -> tuple[int, Testimony] | None:
+    slots = [_statement(slot) for slot in _slots(disk, directory)]
+    return max((slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None)
 
 
 def is_intact(disk: Disk, directory: DataDirectory) -> bool:
@@ -105,6 +145,11 @@ def is_intact(disk: Disk, directory: DataDirectory) -> bool:
     """
     slots = _slots(disk, directory)
     return bool(slots) and all(not any(slot) or _statement(slot) is not None for slot in slots)
+
+
+def _slot(sequence: int, said: Testimony) -> bytes:
+    record = _SLOT.pack(_MAGIC, sequence, said.serial, said.end, said.zxid)
+    return record + _CRC.pack(zlib.crc32(record))
 
 
 def _slots(disk: Disk, directory: DataDirectory) -> list[bytes]:

@@ -19,7 +19,7 @@ package.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from keepfast.server import Network
+    from keepfast.harness import Network
     from keepfast.testing.ensemble import Ensemble, EnsembleServer
     from keepfast.testing.server import Server
 
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(ensemble, name)
     if name == "Network":
-        from keepfast.server import Network
+        from keepfast.harness import Network
 
         return Network
     raise AttributeError(name)

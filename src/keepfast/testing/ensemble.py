@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -12,10 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from keepfast.harness import LOCAL_HOST, HeldPorts, Network
 from keepfast.quorum import Address, ElectionOptions, Membership, MemberSpec, QuorumOptions
-from keepfast.server import LOCAL_HOST, EnsembleOptions, HeldPorts, Network, ServerOptions
-from keepfast.server import Server as RealServer
+from keepfast.server import EnsembleOptions, LinkSecurity, ListeningServer, ServerOptions
 from keepfast.testing.server import Server
+from keepfast.testing.server_faults import Pause, crash
 from keepfast.wire import ServerId
 
 _TIMEOUT_SECONDS = 60.0
@@ -33,17 +33,25 @@ class _Place:
 class EnsembleServer(Server):
     """One server of an ensemble: everything that `Server` has, besides its own data directory."""
 
-    def __init__(self, id: int, data_dir: str, tick_ms: int, ensemble: EnsembleOptions) -> None:
+    def __init__(
+        self,
+        id: int,
+        data_dir: str,
+        tick_ms: int,
+        ensemble: EnsembleOptions,
+        security: LinkSecurity | None = None,
+    ) -> None:
         super().__init__(data_dir, tick_ms=tick_ms)
         self.id = id
         self._ensemble = ensemble
-        self._blocker: threading.Event | None = None
+        self._security = security
 
     def _options(self) -> ServerOptions:
         options = super()._options()
         return replace(
             options,
             ensemble=self._ensemble,
+            security=self._security,
             replica=replace(options.replica, server_id=self.id),
         )
 
@@ -54,7 +62,7 @@ class EnsembleServer(Server):
 
     @property
     def is_paused(self) -> bool:
-        return self._blocker is not None
+        return self._pause is not None
 
     @property
     def mode(self) -> str:
@@ -71,9 +79,9 @@ class EnsembleServer(Server):
     def state(self) -> tuple[int, int, int]:
         """Its last zxid, and both digests of its tree at it."""
 
-        def look(server: RealServer) -> tuple[int, int, int]:
+        def look(server: ListeningServer) -> tuple[int, int, int]:
             tree = server.replica.tree
-            return tree.last_zxid, tree.digest, tree.state_digest
+            return tree.last_zxid, tree.digest, tree.shared_digest
 
         return self._on_loop(look)
 
@@ -82,13 +90,12 @@ class EnsembleServer(Server):
         server = self._server
         if server is not None:
             self.resume()
-            self._await(server.crash())
+            self._await(crash(server))
             self._server = None
             self._end_loop()
 
     def stop(self) -> None:
         """Stop it in order; its data stay."""
-        self.resume()
         self._stop_server()
 
     def restart(self) -> None:
@@ -97,17 +104,9 @@ class EnsembleServer(Server):
         self.start()
 
     def pause(self) -> None:
-        """Let it hang, with all that it does for clients and peers, until `resume`."""
-        if self._loop is None or self._blocker is not None:
-            return
-        blocker = self._blocker = threading.Event()
-        self._loop.call_soon_threadsafe(blocker.wait)
-
-    def resume(self) -> None:
-        """Go on after `pause`."""
-        blocker, self._blocker = self._blocker, None
-        if blocker is not None:
-            blocker.set()
+        """Let it hang until `resume`; its sessions are the leader's, and may end meanwhile."""
+        if self._loop is not None and self._pause is None:
+            self._pause = Pause(self._loop, lambda: None)
 
 
 class Ensemble:
@@ -115,9 +114,13 @@ class Ensemble:
 
     size: how many servers; their ids are 1 to `size`.
     tick_ms: as in `Server`; a silent server is given up after ten ticks.
+    security: what guards the connections between them; by default nothing does.
     """
 
-    def __init__(self, size: int = 3, *, tick_ms: int = 200) -> None:
+    def __init__(
+        self, size: int = 3, *, tick_ms: int = 200, security: LinkSecurity | None = None
+    ) -> None:
+        self._security = security
         self._directory = Path(tempfile.mkdtemp(prefix="keepfast-ensemble-"))
         self._clients: list[Any] = []
         self.network = Network()
@@ -158,7 +161,7 @@ class Ensemble:
             ),
         )
         directory.mkdir()
-        return EnsembleServer(me, str(directory), tick_ms, options)
+        return EnsembleServer(me, str(directory), tick_ms, options, self._security)
 
     # -- life ------------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from keepfast.replica import ReplicaOptions
-from keepfast.server import Server as RealServer
-from keepfast.server import ServerOptions
+from keepfast.server import ListeningServer, ServerOptions
 from keepfast.storage import StoreOptions
-from keepfast.testing.disk import FullableDisk
+from keepfast.testing.fillable_disk import FullableDisk
+from keepfast.testing.server_faults import Delay, Pause, touch_all_sessions
 from keepfast.tree import PrepareOptions
 
 T = TypeVar("T")
@@ -47,8 +47,10 @@ class Server:
         self._disk = FullableDisk()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._server: RealServer | None = None
+        self._server: ListeningServer | None = None
         self._clients: list[Any] = []
+        self._pause: Pause | None = None
+        self._delay: Delay | None = None
 
     @property
     def hosts(self) -> str:
@@ -64,7 +66,7 @@ class Server:
             target=self._loop.run_forever, name="keepfast-server", daemon=True
         )
         self._thread.start()
-        self._server = RealServer(self._options(), self._disk)
+        self._server = ListeningServer(self._options(), self._disk)
         try:
             self._await(self._server.start())
         except BaseException:
@@ -90,8 +92,9 @@ class Server:
 
     def _stop_server(self) -> None:
         if self._server is not None:
+            self.resume()
             self._await(self._server.stop())
-            self._server = None
+            self._server = self._delay = None
             self._end_loop()
 
     def _end_loop(self) -> None:
@@ -117,10 +120,10 @@ class Server:
         return ServerOptions(
             data_dir=self.data_dir,
             port=self.port,
-            max_connections_per_address=0,
             word_whitelist=frozenset("*"),
             replica=ReplicaOptions(
                 tick_ms=tick,
+                max_connections_per_address=0,
                 min_session_timeout_ms=2 * tick,
                 max_session_timeout_ms=600_000,
                 super_digest=self._super_digest,
@@ -145,41 +148,47 @@ class Server:
         """End the session of a client (a kazoo client, or a session id) as if it had timed out."""
         session_id = client if isinstance(client, int) else client.client_id[0]
 
-        def act(server: RealServer) -> None:
-            server.replica.expire(session_id)
-            server.flush()
-
-        self._on_loop(act)
+        self._on_loop(lambda server: server.driver.run(lambda: server.replica.expire(session_id)))
 
     def drop_connections(self) -> None:
         """Cut every connection; clients may connect again, with their sessions."""
-        self._on_loop(lambda server: server.drop_connections())
+        self._on_loop(lambda server: server.gate.abort_all())
 
     def pause(self) -> None:
-        """Stop to read from clients, as a server that hangs; sessions do not expire meanwhile."""
-        self._on_loop(lambda server: server.pause())
+        """Let it hang, with all that it does, until `resume`; sessions do not expire meanwhile."""
+        loop, server = self._loop, self._server
+        if loop is not None and server is not None and self._pause is None:
+            self._pause = Pause(loop, lambda: touch_all_sessions(server))
 
     def resume(self) -> None:
-        """Go on after `pause`; every session gets its full time again."""
-        self._on_loop(lambda server: server.resume())
+        """Continue after `pause`; every session gets its full time again."""
+        pause, self._pause = self._pause, None
+        if pause is not None:
+            pause.end()
 
     def delay(self, seconds: float) -> None:
         """Handle everything that a client sends so much later from now on; 0 ends it."""
-        self._on_loop(lambda server: server.delay(seconds))
+
+        def act(server: ListeningServer) -> None:
+            if self._delay is None:
+                self._delay = Delay(server)
+            self._delay.seconds = seconds
+
+        self._on_loop(act)
 
     def fill_disk(self) -> None:
-        """Let the disk be full: reads go on, writes are refused until `free_disk`."""
+        """Let the disk be full: reads continue, writes are refused until `free_disk`."""
         self._disk.is_full = True
-        self._on_loop(lambda server: server.look_for_space())
+        self._on_loop(lambda server: server.driver.look_for_space())
 
     def free_disk(self) -> None:
         """Let there be space again."""
         self._disk.is_full = False
-        self._on_loop(lambda server: server.look_for_space())
+        self._on_loop(lambda server: server.driver.look_for_space())
 
     # -- the server's thread ---------------------------------------------------------------------
 
-    def _on_loop(self, action: Callable[[RealServer], T]) -> T:
+    def _on_loop(self, action: Callable[[ListeningServer], T]) -> T:
         server = self._server
         if server is None:
             raise RuntimeError("the server is not running")

@@ -1,12 +1,13 @@
 """The znode state machine: txns are prepared from requests and applied to a tree.
 
 What may live here: znodes, their ACLs, sessions, quotas and digests, and what a txn does to them.
-What may not: how a txn is stored, sent or agreed on; time, randomness and disk are
+What may not: how a txn is stored, sent or committed; time, randomness and disk are
 arguments. Other packages import from here, not from the modules.
 """
 
 from keepfast.tree.acl import OPEN_KEY, AclTable
 from keepfast.tree.builder import TreeBuilder
+from keepfast.tree.caller import Caller
 from keepfast.tree.container_quirk import ContainerQuirk
 from keepfast.tree.digest import (
     DIGEST_VERSION,
@@ -17,53 +18,56 @@ from keepfast.tree.digest import (
 )
 from keepfast.tree.errors import ReplayConflict, TreeError
 from keepfast.tree.frozen import FrozenTree, encode_node
-from keepfast.tree.node import (
+from keepfast.tree.long_txns import LIGHT, LongTxn, is_long, read_long
+from keepfast.tree.node import Node, make_node, persisted
+from keepfast.tree.node_bytes import (
     CONTAINER_OWNER,
     MAX_TTL_MS,
     NEW_STAT,
     STAT_SIZE,
     TAIL_SIZE,
     Kind,
-    Node,
     cversion_of,
     kind_of,
     kind_of_owner,
-    make_node,
     mtime_of,
     mzxid_of,
     owner_of,
-    persisted,
     pzxid_of,
     ttl_of,
     ttl_owner,
-    wire_stat,
     with_owner,
 )
-from keepfast.tree.outcome import Change, ChangeKind, OpResult, Outcome
+from keepfast.tree.outcome import NOTHING, Change, ChangeKind, OpResult, Outcome
 from keepfast.tree.paths import (
     CONFIG,
     QUOTA,
     ROOT,
     SPECIAL_PATHS,
     ZOOKEEPER,
+    is_quota_stats,
     name_of,
     parent_of,
     path_problem,
 )
-from keepfast.tree.permissions import DEFAULT_SCHEMES, fixed_acl, is_allowed
+from keepfast.tree.permissions import fixed_acl, is_allowed
 from keepfast.tree.plain_sets import PlainSet, PlainSets, apply_plain_set
-from keepfast.tree.prepare import Caller, PrepareOptions, Preparer
+from keepfast.tree.prepare import Preparer
+from keepfast.tree.prepare_options import DEFAULT_SCHEMES, PrepareOptions
 from keepfast.tree.quota import QuotaUse, quota_uses
 from keepfast.tree.tree import Tree
 from keepfast.tree.watches import Alert, WatchKind, WatchTable
+from keepfast.tree.wire_stat import wire_stat
 
 __all__ = [
     "CONFIG",
     "CONTAINER_OWNER",
     "DEFAULT_SCHEMES",
     "DIGEST_VERSION",
+    "LIGHT",
     "MAX_TTL_MS",
     "NEW_STAT",
+    "NOTHING",
     "OPEN_KEY",
     "QUOTA",
     "ROOT",
@@ -79,6 +83,7 @@ __all__ = [
     "ContainerQuirk",
     "FrozenTree",
     "Kind",
+    "LongTxn",
     "Node",
     "OpResult",
     "Outcome",
@@ -100,6 +105,8 @@ __all__ = [
     "encode_node",
     "fixed_acl",
     "is_allowed",
+    "is_long",
+    "is_quota_stats",
     "kind_of",
     "kind_of_owner",
     "make_node",
@@ -113,6 +120,7 @@ __all__ = [
     "persisted",
     "pzxid_of",
     "quota_uses",
+    "read_long",
     "session_digest",
     "ttl_of",
     "ttl_owner",

@@ -12,6 +12,7 @@ from typing import Final
 
 from keepfast.tree.digest import acl_weight
 from keepfast.tree.errors import TreeError
+from keepfast.tree.permissions import kept_acl
 from keepfast.wire import ACL, ANYONE, OPEN_ACL, AclList, Perms
 
 OPEN_KEY: Final = -1
@@ -44,6 +45,7 @@ class AclTable:
     __slots__ = (
         "_keys",
         "_last_key",
+        "_recent",
         "_unknown",
         "_uses",
         "lists",
@@ -63,6 +65,9 @@ class AclTable:
         self._uses: dict[int, int] = {}
         self._unknown: set[int] = set()
         self._last_key = 0
+        # The list that was asked for last, and its key: nearly all znodes have one and the same
+        # value, and to hash a list takes longer than all else here.
+        self._recent: tuple[AclList | None, int] = (None, OPEN_KEY)
 
     def __len__(self) -> int:
         return len(self._uses)
@@ -71,12 +76,20 @@ class AclTable:
         """The key of a list for one more znode."""
         if acl is None:
             return OPEN_KEY
+        recent, key = self._recent
+        if recent is acl:
+            self._uses[key] += 1
+            return key
+        return self._acquire_other(acl)
+
+    def _acquire_other(self, acl: AclList) -> int:
         key = self._keys.get(acl)
         if key is None:
             key = self._last_key + 1
             self._enter(key, acl)
             self._uses[key] = 0
         self._uses[key] += 1
+        self._recent = (acl, key)
         return key
 
     def acquire_key(self, key: int, count: int = 1) -> None:
@@ -84,11 +97,15 @@ class AclTable:
         if key != OPEN_KEY:
             self._uses[key] += count
 
-    def release(self, key: int) -> None:
-        """One znode less uses this entry."""
+    def find_key(self, acl: AclList) -> int | None:
+        """The key of a list, if it has one."""
+        return self._keys.get(acl)
+
+    def release(self, key: int, count: int = 1) -> None:
+        """So many znodes less use this entry."""
         if key == OPEN_KEY:
             return
-        self._uses[key] -= 1
+        self._uses[key] -= count
         if not self._uses[key]:
             self._drop(key)
 
@@ -125,16 +142,18 @@ class AclTable:
         return entries
 
     def _enter(self, key: int, acl: AclList) -> None:
-        self.lists[key] = acl
+        self.lists[key] = kept_acl(acl)
         self.weights[key] = acl_weight(acl)
         self.world_perms[key] = perms = world_perms(acl)
         if perms & Perms.READ:
             self.world_readable.add(_pack_key(key))
         self._keys[acl] = key
+        self._recent = (None, OPEN_KEY)
         self._last_key = max(self._last_key, key)
 
     def _drop(self, key: int) -> None:
         acl = self.lists.pop(key)
+        self._recent = (None, OPEN_KEY)
         del self.weights[key]
         del self.world_perms[key]
         self.world_readable.discard(_pack_key(key))

@@ -15,7 +15,8 @@ from zlib import crc32
 from keepfast.tree.acl import OPEN_KEY, AclTable
 from keepfast.tree.digest import MASK, counted_crc
 from keepfast.tree.errors import TreeError
-from keepfast.tree.node import Node, owner_of, packed_node
+from keepfast.tree.node import Node
+from keepfast.tree.node_bytes import owner_of, packed_node
 from keepfast.tree.nodemap import NodeMap
 from keepfast.tree.paths import CONFIG, RESERVED_PREFIX, ROOT
 from keepfast.tree.quota import limited_path
@@ -24,13 +25,11 @@ from keepfast.wire import (
     AclList,
     MalformedRecord,
     Zxid,
-    encode_text,
 )
 
 _LENGTH: Final = Struct(">i")
 # Key of the ACL; then the stat: czxid, mzxid, ctime to aversion, ephemeralOwner, pzxid.
 _TAIL: Final = Struct(">q8s8s28s8s8s")
-_KEY: Final = Struct(">q")
 _TAIL_SIZE: Final = _TAIL.size
 _NO_OWNER: Final = bytes(8)
 # Servers can be told to allow large znodes, but none comes near this.
@@ -47,7 +46,7 @@ class TreeBuilder:
         """Begin with nothing.
 
         `allow_unknown_acls`: for a snapshot of Apache's, which writes its ACL table first and then
-        znodes that may have been created later, with ACLs that the table lacks. The txns behind
+        znodes that may have been created later, with ACLs that the table lacks. The txns after
         the snapshot bring them; once they are applied, `tree.acls.unknown_keys` must be empty.
         `max_field`: the longest path or data in bytes; a longer one is taken for damage.
         """
@@ -62,6 +61,8 @@ class TreeBuilder:
         self._reserved_crcs = 0
         self._data_size = 0
         self._greatest = bytes(8)
+        # Znodes with children, each before those below it.
+        self._parents: list[str] = []
         # Znodes with an ephemeralOwner, and paths with a quota.
         self._owned: list[str] = []
         self._quotas: list[str] = []
@@ -94,26 +95,10 @@ class TreeBuilder:
         self._uses[key] = 0
         self._crcs[key] = 0
 
-    def add_node(self, path: str, data: bytes | None, acl_key: int, stat: bytes) -> None:
-        """Add one znode; the root is "/" or ""."""
-        raw = b"" if path == ROOT else encode_text(path)
-        size = -1 if data is None else len(data)
-        record = b"".join(
-            (
-                _LENGTH.pack(len(raw)),
-                raw,
-                _LENGTH.pack(size),
-                data or b"",
-                _KEY.pack(acl_key),
-                stat,
-            )
-        )
-        self.add_encoded(record)
-
     def add_encoded(self, records: bytes, offset: int = 0) -> int:
         """Add the znodes whose records stand in `records` from `offset` on, as many as are whole.
 
-        Gives the offset behind the last of them. Stops behind the record that ends the znodes, a
+        Gives the offset after the last of them. Stops after the record that ends the znodes, a
         path "/" and nothing else, and sets `is_complete`. Raises MalformedRecord for what is no
         record, with its offset in `records`.
         """
@@ -127,7 +112,7 @@ class TreeBuilder:
                 start = offset + 4
                 middle = start + unpack_length(records, offset)[0]
                 raw = records[start:middle]
-                # The length too: the records may end behind the first byte of a longer path.
+                # The length too: the records may end after the first byte of a longer path.
                 if raw == b"/" and middle == start + 1:
                     self.is_complete = True
                     offset = middle
@@ -184,6 +169,7 @@ class TreeBuilder:
             acls.acquire_key(key, uses)
         acls.drop_unused()
         tree = Tree(NodeMap(self._nodes), acls)
+        tree.descendants.load(self._parents, self._nodes)
         tree.last_zxid = zxid
         tree.digest = (sum(self._crcs.values()) - self._reserved_crcs) & MASK
         tree.state_digest = (
@@ -223,6 +209,7 @@ class TreeBuilder:
         siblings = parent.children
         if not isinstance(siblings, list):
             siblings = parent.children = []
+            self._parents.append(above or ROOT)
         return _Group(acl, siblings, path.startswith(RESERVED_PREFIX))
 
     def _close_group(self, group: _Group, count: int, crcs: int) -> None:

@@ -3,7 +3,7 @@
 A create or create2 with the container flag makes a persistent znode on every server, but the leader
 hashes it as a container.  The leader computes the digest of a txn from that of the txn prepared
 before it, as long as one of them waits to be applied, and from its tree when none does.  So the
-same difference stays in the records behind the create until the leader had nothing to do for a
+same difference stays in the records after the create until the leader had nothing to do for a
 moment; and a change of such a znode, prepared before its create was applied, is hashed as one of a
 container too.
 
@@ -21,7 +21,7 @@ a wrong tree does not pass as one of these by chance.
 from itertools import combinations
 
 from keepfast.tree.digest import node_crc
-from keepfast.tree.node import CONTAINER_OWNER, with_owner
+from keepfast.tree.node_bytes import CONTAINER_OWNER, with_owner
 from keepfast.tree.paths import ROOT, parent_of
 from keepfast.tree.tree import Tree
 from keepfast.wire import (

@@ -1,6 +1,6 @@
 """Two digests of a tree, both sums over its znodes, so that a change costs the znodes it touches.
 
-The first is Apache's, version 2, as 3.6+ writes it behind each txn: the sum of
+The first is Apache's, version 2, as 3.6+ writes it after each txn: the sum of
 
     CRC32( utf8(path) ++ data ++ czxid mzxid pzxid ctime mtime version cversion aversion owner )
 
@@ -31,7 +31,7 @@ _SESSION: Final = Struct(">qi")
 
 def node_crc(path: str, data: bytes | None, stat: bytes) -> int:
     """The digest of one znode, wherever it lies. The root's path is "/" here."""
-    # Apache hashes pzxid behind mzxid, and not where it lies in the stored form.
+    # Apache hashes pzxid after mzxid, and not where it lies in the stored form.
     return crc32(
         b"".join(
             (

@@ -12,7 +12,8 @@ from struct import Struct
 from types import TracebackType
 from typing import Final, Self
 
-from keepfast.tree.node import TAIL_SIZE, Node, packed_node
+from keepfast.tree.node import Node
+from keepfast.tree.node_bytes import TAIL_SIZE, packed_node
 from keepfast.tree.paths import ROOT
 from keepfast.wire import AclList, Zxid, encode_text, invariant
 
@@ -68,7 +69,7 @@ class FrozenTree:
     ) -> Iterator[bytes]:
         """The records of all znodes, parents first, in pieces of bounded work.
 
-        A piece ends behind `max_nodes` records, or behind the one that reaches `max_bytes`.
+        A piece ends after `max_nodes` records, or after the one that reaches `max_bytes`.
         """
         parts: list[bytes] = []
         room = max_bytes

@@ -1,7 +1,7 @@
 """Application on a tree that may hold the txn already, in part.
 
-Apache copies a snapshot znode by znode while txns go on. So, behind the zxid in its name, a txn may
-find its own effects, or effects of later ones. The rules below are idempotent: whatever
+Apache copies a snapshot znode by znode while txns continue. So, after the zxid in its name, a txn
+may find its own effects, or effects of later ones. The rules below are idempotent: whatever
 was copied early, once the last txn that can be in the copy is applied, the tree is exact.
 
     create, the znode is there     it stays, and takes the ACL of the txn: a later setACL in the
@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from keepfast.tree.errors import ReplayConflict
-from keepfast.tree.node import cversion_of, signed_int
+from keepfast.tree.node_bytes import cversion_of, signed_int
 from keepfast.tree.outcome import Change, OpResult, Outcome
 from keepfast.tree.paths import CONFIG, ROOT, parent_of
 from keepfast.tree.strict import created_by, failed_multi

@@ -1,4 +1,4 @@
-"""Path -> znode, with exact copies of one moment while writes go on.
+"""Path -> znode, with exact copies of one moment while writes continue.
 
 Theory of operation. The map is a `dict` in which every parent stands before its children: a znode
 can only be created below one that exists, and one that is deleted has no children left. A
@@ -15,7 +15,7 @@ snapshot needs just that order, so it is a walk over the dict. Three modes:
 No mode copies the tree, so none stalls. What keeps parents in front of children:
 
   * the overlay is moved in the order in which its paths first came. A path that is in the overlay
-    alone came behind its parent, also if both were deleted and created again since.
+    alone came after its parent, also if both were deleted and created again since.
   * moving a znode over one of the same path in `base` keeps that one's place, and its parent, which
     is in `base` as well, keeps its place in front of it.
   * thawing: before a new znode goes to `base`, its ancestors that are still in the overlay alone
@@ -30,7 +30,8 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator
 from typing import Final
 
-from keepfast.tree.node import NEW_STAT, Node, make_node
+from keepfast.tree.node import Node, make_node
+from keepfast.tree.node_bytes import NEW_STAT
 from keepfast.tree.paths import parent_of
 from keepfast.wire import invariant
 
@@ -38,7 +39,7 @@ TOMBSTONE: Final = make_node(None, -1, NEW_STAT)
 
 
 class NodeMap:
-    """Path -> znode. See the module's text for the three modes."""
+    """Path -> znode, in one of the three modes that are described above."""
 
     __slots__ = ("_base", "_moving", "_order", "_overlay", "find", "insert", "own", "remove")
 
@@ -96,6 +97,14 @@ class NodeMap:
         self.remove = self._remove_frozen
         self.own = self._own
         return self._base.items()
+
+    def insert_all(self, nodes: dict[str, Node]) -> None:
+        """Add znodes, each behind its parent."""
+        if self.is_plain:
+            self._base.update(nodes)
+            return
+        for path, node in nodes.items():
+            self.insert(path, node)
 
     def unfreeze(self) -> None:
         """Leave frozen mode: nobody walks over the frozen znodes any more."""
@@ -164,7 +173,7 @@ class NodeMap:
         overlay, base = self._overlay, self._base
         if overlay.pop(path, None) is not None:
             # The tombstone's path is in `base`, perhaps in front of a parent that was created
-            # again behind it. Without this, the new znode would take that place.
+            # again after it. Without this, the new znode would take that place.
             del base[path]
         late = []
         parent = parent_of(path)

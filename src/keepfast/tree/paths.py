@@ -21,7 +21,7 @@ SPECIAL_PATHS: Final = frozenset((ROOT, ZOOKEEPER, QUOTA, CONFIG))
 
 # Code units that a path may not contain; surrogates, and with them all characters above U+FFFF.
 _REFUSED: Final = re.compile(
-    "[\u0000-\u001f\u007f-\u009f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]"
+    r"[\u0000-\u001f\u007f-\u009f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]"
 )
 _RELATIVE: Final = re.compile(r"/\.{1,2}(?:/|\Z)")
 

@@ -1,8 +1,8 @@
-"""The quick way of a plain setData, from the bytes of the request to the changed znode.
+"""The fast path of a plain setData, from the bytes of the request to the changed znode.
 
 Most writes are of one kind, and nothing is wrong with them: a setData of a znode that everybody may
 write, by a session that is there, with a version that fits. Prepared and applied as all others are,
-such a write is decoded into records, encoded again, and worked out twice, on the pending tree and
+such a write is decoded into records, encoded again, and computed twice, on the pending tree and
 on the tree. Here each byte and each digest is computed once:
 
     prepare           request -> the entry for the log, and the znode as it will be, as a change
@@ -24,28 +24,28 @@ from zlib import crc32
 
 from keepfast.tree.digest import DIGEST_VERSION, MASK, node_crc
 from keepfast.tree.paths import RESERVED_PREFIX
-from keepfast.tree.pending import PendingChanges, PendingNode, PlainStat
+from keepfast.tree.pending import LARGE_BYTES, PendingChanges
+from keepfast.tree.pending_node import PendingNode, PlainStat
 from keepfast.tree.permissions import is_allowed
 from keepfast.wire import OpCode, Perms, Zxid
 
 if TYPE_CHECKING:
+    from keepfast.tree.caller import Caller
     from keepfast.tree.node import Node
-    from keepfast.tree.prepare import Caller
     from keepfast.tree.tree import Tree
 
 _SET_DATA: Final = OpCode.SET_DATA.value
 _WRITE: Final = Perms.WRITE
 _ANY_VERSION: Final = -1
-# How many znodes stay pending that the tree has, and of how much data each.
+# How many znodes stay pending that the tree has; none with large data does.
 _MOST_KEPT: Final = 4096
-_MOST_KEPT_BYTES: Final = 1024
-# Behind it versions wrap.
+# After it versions wrap.
 _LAST_VERSION: Final = (1 << 31) - 2
 
 # Bound once: each look-up of an attribute shows here.
 _int_at: Final = Struct(">i").unpack_from
 _key_at: Final = Struct(">q").unpack_from
-# A request behind its header: length and path, length and data, version.
+# A request after its header: length and path, length and data, version.
 _LEAST_REQUEST: Final = 14
 # czxid, mzxid, ctime, mtime and version, cversion to ephemeralOwner, pzxid.
 _stat_pieces: Final = Struct(">8s8s8s12s16s8s").unpack
@@ -63,14 +63,14 @@ _pack_end, _end_at = _END.pack, _END.unpack_from
 _VERSION_AT: Final = 32
 
 
-# A setData that was prepared: the entry for the log, the znode's path, the znode behind the txn,
-# its stat before, what the txn adds to the sum of the CRCs, and the digest behind it. A plain
+# A setData that was prepared: the entry for the log, the znode's path, the znode after the txn,
+# its stat before, what the txn adds to the sum of the CRCs, and the digest after it. A plain
 # tuple: there is one for each write.
 PlainSet = tuple[bytes, str, PendingNode, bytes, int, int]
 
 
 class PlainSets:
-    """See the module. Shares the pending changes of a Preparer."""
+    """Checks and installs plain setData requests. Shares the pending changes of a Preparer."""
 
     __slots__ = ("_changed", "_pending", "_sessions", "_tree")
 
@@ -95,7 +95,7 @@ class PlainSets:
         if not start + 1 < data_at <= end - 8:
             return None
         raw = request[start:data_at]
-        # ASCII encodes back to the same bytes, and a request with nothing behind its version
+        # ASCII encodes back to the same bytes, and a request with nothing after its version
         # differs from the body of its txn in that version alone.
         if not raw.isascii() or data_at + 8 + _int_at(request, data_at)[0] != end:
             return None
@@ -122,17 +122,20 @@ class PlainSets:
         )
         pending, delta = self._pending, crc - found.crc
         pending.digest = digest = (pending.digest + delta) & MASK
+        body: bytes | memoryview = request
+        if end > LARGE_BYTES:
+            body = memoryview(request)  # cut without a copy
         entry = b"".join(
             (
                 _pack_header(session_id, cxid, zxid, time_ms, _SET_DATA),
-                request[offset : end - 4],
+                body[offset : end - 4],
                 _pack_end(version, DIGEST_VERSION, digest),
             )
         )
         return entry, path, new, found.stat, delta, digest
 
     def _look_at(self, path: str) -> tuple[PendingNode, PlainStat] | None:
-        """The znode as it is pending or in the tree, if its data is changed the quick way."""
+        """The znode as it is pending or in the tree, if its data is changed on the fast path."""
         found = self._pending.find(path)
         # Below /zookeeper, digests and quotas have rules of their own.
         if found is None or path.startswith(RESERVED_PREFIX):
@@ -154,9 +157,12 @@ class PlainSets:
         Some stay: a znode that was changed is likely to be changed again.
         """
         changed, owned = self._changed, self._pending.owned
-        if owned or len(changed) > _MOST_KEPT or len(new.data or b"") > _MOST_KEPT_BYTES:
+        is_large = len(new.data or b"") > LARGE_BYTES
+        if owned or len(changed) > _MOST_KEPT or is_large:
             if changed.get(path) is new:
                 del changed[path]
+                if is_large:
+                    self._pending.remember(path, new)
             if owned:
                 self._pending.disown(path, new)
 
@@ -165,7 +171,7 @@ def apply_plain_set(tree: Tree, entry: bytes) -> tuple[Zxid, int, int, str, Node
     """Apply an entry of the log that is a plain setData; None: nothing was done, use `Tree.apply`.
 
     For a learner, whose leader prepared the txn: its version must directly follow ours, and the
-    digest behind it must be the one that it carries; where anything differs, it is for the general
+    digest after it must be the one that it carries; where anything differs, it is for the general
     way to say what. Gives zxid, session id, cxid, path and the changed znode. Raises
     ReplayConflict.
     """
@@ -200,8 +206,12 @@ def apply_plain_set(tree: Tree, entry: bytes) -> tuple[Zxid, int, int, str, Node
 def _changed(
     path: bytes, data: bytes, plain: PlainStat, zxid: int, time_ms: int
 ) -> tuple[bytes, int]:
-    """The stat behind a setData, and the CRC that the znode adds to Apache's digest then."""
+    """The stat after a setData, and the CRC that the znode adds to Apache's digest then."""
     czxid, ctime, rest, pzxid, version = plain
     mzxid, changed = _pack_zxid(zxid), _pack_mtime_version(time_ms, version)
-    crc = crc32(b"".join((path, data, czxid, mzxid, pzxid, ctime, changed, rest)))
+    if len(data) > LARGE_BYTES:
+        numbers = b"".join((czxid, mzxid, pzxid, ctime, changed, rest))
+        crc = crc32(numbers, crc32(data, crc32(path)))  # without a copy of the data
+    else:
+        crc = crc32(b"".join((path, data, czxid, mzxid, pzxid, ctime, changed, rest)))
     return b"".join((czxid, mzxid, ctime, changed, rest, pzxid)), crc

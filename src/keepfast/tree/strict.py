@@ -17,14 +17,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from keepfast.tree.errors import ReplayConflict
-from keepfast.tree.node import (
+from keepfast.tree.node import Node, make_node
+from keepfast.tree.node_bytes import (
     CONTAINER_OWNER,
     MAX_TTL_MS,
-    Node,
     aversion_of,
     cversion_of,
     is_ephemeral,
-    make_node,
     owner_of,
     signed_int,
     stat_after_create,
@@ -32,10 +31,10 @@ from keepfast.tree.node import (
     stat_of_create,
     ttl_owner,
     version_of,
-    wire_stat,
 )
 from keepfast.tree.outcome import NOTHING, Change, OpResult, Outcome
 from keepfast.tree.paths import CONFIG, ROOT, parent_of
+from keepfast.tree.wire_stat import wire_stat
 from keepfast.wire import (
     CheckVersionTxn,
     CloseSessionTxn,
@@ -88,7 +87,7 @@ def check_create(find: Find, zxid: int, path: str, cversion: int) -> tuple[str, 
     if cversion != current + 1:
         if cversion == _CURRENT_PLUS_ONE:
             cversion = signed_int(current + 1)
-        # Behind 2^31 - 1 the leader counts on from -2^31, and no server takes that over.
+        # After 2^31 - 1 the leader counts on from -2^31, and no server takes that over.
         elif current != _MAX_INT or cversion >= 0:
             raise ReplayConflict(
                 zxid,
@@ -335,16 +334,25 @@ def failed_multi(ops: tuple[SubTxn, ...]) -> Outcome | None:
     if all(op.type != _ERROR for op in ops):
         return None
     results = []
+    # There may be very many, and the answers to nearly all of them are the same.
+    codes: dict[bytes | None, int] = {}
+    made: dict[int, OpResult] = {}
     error = 0
-    for op in ops:
-        if op.type == _ERROR:
-            sub_body = decode_txn_body(op.type, op.data)
-            code = sub_body.err if isinstance(sub_body, ErrorTxn) else 0
+    for type_, data in ops:
+        if type_ == _ERROR:
+            known = codes.get(data)
+            if known is None:
+                sub_body = decode_txn_body(type_, data)
+                known = codes[data] = sub_body.err if isinstance(sub_body, ErrorTxn) else 0
+            code = known
             error = error or code
         else:
-            # In front of the one that failed: it would have succeeded. Behind it: not tried.
+            # In front of the one that failed: it would have succeeded. After it: not tried.
             code = ErrorCode.RUNTIME_INCONSISTENCY if error else ErrorCode.OK
-        results.append(OpResult(_ERROR, code))
+        result = made.get(code)
+        if result is None:
+            result = made[code] = OpResult(_ERROR, code)
+        results.append(result)
     return Outcome((), error, tuple(results))
 
 

@@ -2,8 +2,8 @@
 
 `apply` is strict: a committed txn fits the tree that the leader had, so one that does not fit ours
 shows that ours is another tree. It is refused before anything is changed. `apply_fuzzy` is for
-the one place where txns may have been applied before: behind an Apache snapshot, which is copied
-while txns go on.
+the one place where txns may have been applied before: after an Apache snapshot, which is copied
+while txns continue.
 
 All state depends on the txn alone: nothing here reads a clock, draws a number or orders by hash.
 """
@@ -16,18 +16,18 @@ from typing import Final
 
 from keepfast.tree import fuzzy, strict
 from keepfast.tree.acl import OPEN_KEY, AclTable
+from keepfast.tree.descendants import DescendantCounts
 from keepfast.tree.digest import MASK, counted_crc, node_crc, session_digest
 from keepfast.tree.errors import ReplayConflict
 from keepfast.tree.frozen import FrozenTree
-from keepfast.tree.node import (
+from keepfast.tree.node import Node, make_node
+from keepfast.tree.node_bytes import (
     NEW_STAT,
     STAT_SIZE,
     TAIL_SIZE,
     Kind,
-    Node,
     cversion_of,
     kind_of_owner,
-    make_node,
     owner_of,
     packed_node,
     stat_after_create,
@@ -57,6 +57,9 @@ _DELETED: Final = ChangeKind.DELETED
 _DATA: Final = ChangeKind.DATA
 _ACL: Final = ChangeKind.ACL
 _key_at: Final = Struct(">q").unpack_from
+# Low: a list whose children change a lot is made anew each time. High: memory for nothing.
+# Not Final, which would put the number into compiled code: tests make it small.
+_MAX_LISTED_CHANGES = 10_000
 
 
 class Tree:
@@ -67,16 +70,18 @@ class Tree:
     """
 
     __slots__ = (
-        "_nodes",
         "acls",
         "config_before",
         "containers",
         "data_size",
+        "descendants",
         "digest",
         "ephemerals",
         "find",
         "last_zxid",
+        "listed",
         "node_count",
+        "nodes",
         "quotas",
         "sessions",
         "state_digest",
@@ -91,8 +96,8 @@ class Tree:
 
         With arguments: a tree around znodes that a TreeBuilder checked; it sets the other fields.
         """
-        self._nodes = NodeMap() if nodes is None else nodes
-        self.find = self._nodes.find
+        self.nodes = NodeMap() if nodes is None else nodes
+        self.find = self.nodes.find
         self.acls = AclTable() if acls is None else acls
         # Apache's digest, version 2, and our own; see `digest`. Both unsigned, 64 bits.
         self.digest = 0
@@ -101,6 +106,9 @@ class Tree:
         self.node_count = 0
         # Lengths of all paths and data. (Apache's counts the root twice.)
         self.data_size = 0
+        self.descendants = DescendantCounts()
+        # Path -> the children that came and went since somebody began to keep a list of them.
+        self.listed: dict[str, list[str]] = {}
         # Session id -> timeout in ms.
         self.sessions: dict[int, int] = {}
         # Session id -> paths; a session without ephemerals has no entry.
@@ -139,7 +147,7 @@ class Tree:
 
     def paths(self) -> Iterable[str]:
         """All paths. The tree must not change while they are walked over."""
-        return self._nodes.paths()
+        return self.nodes.paths()
 
     # -- txns ------------------------------------------------------------------------------------
 
@@ -171,12 +179,12 @@ class Tree:
         delta: int,
         digest: int,
     ) -> Node:
-        """Make the change of a setData that was worked out on this very tree; gives the znode.
+        """Make the change of a setData that was computed on this very tree; gives the znode.
 
         It is what `apply` of the txn would do, with what plain_sets.py computed for it: data and
-        stat behind the txn, the stat before, what is added to the sum of the CRCs, and the digest
-        behind it, which is in the log. Raises ReplayConflict and changes nothing if this is not the
-        tree that it was worked out on.
+        stat after the txn, the stat before, what is added to the sum of the CRCs, and the digest
+        after it, which is in the log. Raises ReplayConflict and changes nothing if this is not the
+        tree that it was computed on.
         """
         node = self.find(path)
         after = (self.digest + delta) & MASK
@@ -187,7 +195,7 @@ class Tree:
             or zxid <= self.last_zxid
         ):
             raise ReplayConflict(zxid, path, "setData: it was prepared on another tree")
-        own = self._nodes.own
+        own = self.nodes.own
         if own is not None:
             node = own(path, node)
         packed = node.packed
@@ -204,15 +212,15 @@ class Tree:
         self.state_digest = (self.state_digest + delta * self.acls.weights[key]) & MASK
         self.data_size += grown
         if self.quotas:
-            self._count_quota(path, grown, 0)
+            self.count_quota(path, grown, 0)
         self.last_zxid = zxid
         return node
 
     def apply_fuzzy(self, header: TxnHeader, body: TxnBody | None) -> Outcome:
         """Apply a txn that a part of the tree may already hold; the outcome is for counting only.
 
-        Only for txns behind the zxid of a snapshot that was copied while txns went on, up to the
-        last txn that can be in it (`TreeBuilder.max_zxid_seen`). Behind that, the tree is exact.
+        Only for txns after the zxid of a snapshot that was copied while txns went on, up to the
+        last txn that can be in it (`TreeBuilder.max_zxid_seen`). After that, the tree is exact.
         """
         outcome = fuzzy.apply(self, header, body)
         self.last_zxid = max(self.last_zxid, header.zxid)
@@ -222,18 +230,27 @@ class Tree:
         """Note the start of an epoch, which moves the zxid without a txn."""
         self.last_zxid = max(self.last_zxid, zxid)
 
+    @property
+    def shared_digest(self) -> int:
+        """The state digest without /zookeeper/config, which each member writes by its own files."""
+        node = self.find(CONFIG)
+        if node is None:
+            return self.state_digest
+        crc = counted_crc(CONFIG, node.data, node.stat) + 1
+        return (self.state_digest - crc * self.acls.weights.get(node.acl, 1)) & MASK
+
     # -- copies of one moment --------------------------------------------------------------------
 
     def freeze(self) -> FrozenTree:
-        """The tree as it is now; writes may go on. See `nodemap` for how.
+        """The tree as it is now; writes may continue. See `nodemap` for how.
 
         One at a time: the FrozenTree must be closed, and thawed, before the next. What is left to
         thaw is thawed here.
         """
-        while not self._nodes.thaw_step(1 << 30):
+        while not self.nodes.thaw_step(1 << 30):
             pass
-        items = self._nodes.freeze()
-        self.find = self._nodes.find
+        items = self.nodes.freeze()
+        self.find = self.nodes.find
         return FrozenTree(
             zxid=self.last_zxid,
             digest=self.digest,
@@ -247,20 +264,20 @@ class Tree:
     @property
     def is_frozen(self) -> bool:
         """Whether a FrozenTree is open."""
-        return self._nodes.is_frozen
+        return self.nodes.is_frozen
 
     def thaw_step(self, budget: int) -> bool:
         """Take back up to `budget` changes made while frozen; True when there is nothing left.
 
         About 0.2 us each. Reads and writes are right at any time, only a bit slower until then.
         """
-        is_done = self._nodes.thaw_step(budget)
-        self.find = self._nodes.find
+        is_done = self.nodes.thaw_step(budget)
+        self.find = self.nodes.find
         return is_done
 
     def _unfreeze(self) -> None:
-        self._nodes.unfreeze()
-        self.find = self._nodes.find
+        self.nodes.unfreeze()
+        self.find = self.nodes.find
 
     # -- changes; the modules `strict` and `fuzzy` decide whether they may be made ----------------
 
@@ -277,16 +294,19 @@ class Tree:
     ) -> Change:
         """Add a znode that is not there below `parent`, whose cversion becomes `cversion`."""
         zxid = header.zxid
-        nodes = self._nodes
+        nodes = self.nodes
         acls = self.acls
         if nodes.own is not None:
             parent = nodes.own(parent_path, parent)
         if cversion > cversion_of(parent.stat):
             self._restat(parent_path, parent, stat_after_create(parent.stat, cversion, zxid))
         parent.changing_children().add(path)
+        if self.listed:
+            self.note_child(parent_path, path)
         stat = stat_of_create(zxid, header.time_ms, owner)
         key = acls.acquire(acl)
         nodes.insert(path, make_node(data, key, stat))
+        self.descendants.add(parent_path, 1)
         self.node_count += 1
         self.data_size += len(path) + (len(data) if data else 0)
         if path.startswith(RESERVED_PREFIX):
@@ -309,7 +329,10 @@ class Tree:
         self.note_deletion(parent_path, parent, zxid)
         if parent.children is not None:
             parent.changing_children().discard(path)
-        self._nodes.remove(path)
+        if self.listed:
+            self.note_child(parent_path, path)
+        self.nodes.remove(path)
+        self.descendants.add(parent_path, -1)
         data, stat, key = node.data, node.stat, node.acl
         self.node_count -= 1
         self.data_size -= len(path) + (len(data) if data else 0)
@@ -323,17 +346,17 @@ class Tree:
         acls.release(key)
         owner = owner_of(stat)
         if owner:
-            self._disown_path(owner, path)
+            self.disown_path(owner, path)
         if self.quotas:
             self.quotas.discard(limited_path(path) or "")
-            self._count_quota(path, -len(data) if data else 0, -1)
+            self.count_quota(path, -len(data) if data else 0, -1)
         return change
 
     def set_data(
         self, path: str, node: Node, data: bytes | None, version: int, zxid: int, time_ms: int
     ) -> Change:
         """Replace the data of a znode."""
-        own = self._nodes.own
+        own = self.nodes.own
         if own is not None:
             node = own(path, node)
         old_data, old_stat = node.data, node.stat
@@ -349,12 +372,12 @@ class Tree:
         grown = (len(data) if data else 0) - (len(old_data) if old_data else 0)
         self.data_size += grown
         if self.quotas:
-            self._count_quota(path, grown, 0)
+            self.count_quota(path, grown, 0)
         return Change(_DATA, path, acls.lists[node.acl])
 
     def set_acl(self, path: str, node: Node, acl: AclList | None, aversion: int) -> Change:
         """Replace the ACL of a znode."""
-        own = self._nodes.own
+        own = self.nodes.own
         if own is not None:
             node = own(path, node)
         acls = self.acls
@@ -376,7 +399,7 @@ class Tree:
 
     def replace_acl(self, path: str, node: Node, acl: AclList | None) -> None:
         """Replace the ACL of a znode with no change of its stat."""
-        own = self._nodes.own
+        own = self.nodes.own
         if own is not None:
             node = own(path, node)
         acls = self.acls
@@ -405,7 +428,7 @@ class Tree:
     def note_creation(self, path: str, node: Node, cversion: int, zxid: int) -> None:
         """Count a created child of `node`, unless it was counted."""
         if cversion > cversion_of(node.stat):
-            own = self._nodes.own
+            own = self.nodes.own
             if own is not None:
                 node = own(path, node)
             self._restat(path, node, stat_after_create(node.stat, cversion, zxid))
@@ -415,7 +438,7 @@ class Tree:
         old_stat = node.stat
         stat = stat_after_delete(old_stat, zxid)
         if stat is not old_stat:
-            own = self._nodes.own
+            own = self.nodes.own
             if own is not None:
                 node = own(path, node)
             self._restat(path, node, stat)
@@ -430,30 +453,52 @@ class Tree:
         self.state_digest = (self.state_digest + delta * self.acls.weights[node.acl]) & MASK
         node.put_stat(stat)
 
+    def note_child(self, parent_path: str, path: str) -> None:
+        """Note that a child came or went, where a list of the children is kept."""
+        changed = self.listed.get(parent_path)
+        if changed is not None:
+            changed.append(path)
+            if len(changed) > _MAX_LISTED_CHANGES:
+                del self.listed[parent_path]  # by then it is made anew
+
     def own_path(self, owner: int, path: str) -> None:
         """Note that a znode has an ephemeralOwner."""
+        paths = self.ephemerals.get(owner)
+        if paths is not None:
+            paths.add(path)
+            return
         kind = kind_of_owner(owner)
         if kind is Kind.EPHEMERAL:
-            paths = self.ephemerals.get(owner)
-            if paths is None:
-                paths = self.ephemerals[owner] = set()
-            paths.add(path)
+            self.ephemerals[owner] = {path}
         elif kind is Kind.CONTAINER:
             self.containers.add(path)
         else:
             self.ttls.add(path)
 
-    def _disown_path(self, owner: int, path: str) -> None:
-        kind = kind_of_owner(owner)
-        if kind is Kind.EPHEMERAL:
-            paths = self.ephemerals[owner]
+    def disown_path(self, owner: int, path: str) -> None:
+        paths = self.ephemerals.get(owner)
+        if paths is not None:
             paths.discard(path)
             if not paths:
                 del self.ephemerals[owner]
-        elif kind is Kind.CONTAINER:
+        elif kind_of_owner(owner) is Kind.CONTAINER:
             self.containers.discard(path)
         else:
             self.ttls.discard(path)
+
+    def change_owned(self, owner: int, come: Iterable[str], gone: Iterable[str]) -> None:
+        """Note that many znodes with one ephemeralOwner came and went."""
+        if kind_of_owner(owner) is not Kind.EPHEMERAL:
+            for path in gone:
+                self.disown_path(owner, path)
+            for path in come:
+                self.own_path(owner, path)
+            return
+        paths = self.ephemerals.setdefault(owner, set())
+        paths.difference_update(gone)
+        paths.update(come)
+        if not paths:
+            del self.ephemerals[owner]
 
     # -- quotas ----------------------------------------------------------------------------------
 
@@ -464,9 +509,10 @@ class Tree:
         counted = counted_path(path)
         if counted is not None:
             self.recount(counted)
-        self._count_quota(path, size_bytes, 1)
+        self.count_quota(path, size_bytes, 1)
 
-    def _count_quota(self, path: str, bytes_diff: int, count_diff: int) -> None:
+    def count_quota(self, path: str, bytes_diff: int, count_diff: int) -> None:
+        """Count a change at a path for its quota, if it has one."""
         quota = deepest_quota(self.quotas, path)
         if quota is None:
             return
@@ -498,7 +544,7 @@ class Tree:
 
     def _rewrite(self, path: str, node: Node, data: bytes) -> None:
         """Replace data that no digest covers."""
-        own = self._nodes.own
+        own = self.nodes.own
         if own is not None:
             node = own(path, node)
         self.data_size += len(data) - (len(node.packed) - TAIL_SIZE)
@@ -511,7 +557,8 @@ class Tree:
             invariant(parent is not None, "built-in znodes are added from the root on")
             if parent is not None:
                 parent.changing_children().add(path)
-        self._nodes.insert(path, node)
+                self.descendants.add(parent_of(path), 1)
+        self.nodes.insert(path, node)
         self.node_count += 1
         self.data_size += len(path) + len(node.data or b"")
         crc = node_crc(path, node.data, node.stat)

@@ -48,6 +48,7 @@ from keepfast.wire.layout import (
     Text,
     Vector,
     least_size,
+    usual_lists,
 )
 
 Encode = Callable[[Any], bytes]
@@ -177,9 +178,18 @@ def _encode_field(source: Source, f: Field, nested: Callable[[Any], Encode]) -> 
     else:
         encode = _nested_name(source, kind.element, nested)
         encoded = f'{source.pack("i")}(len({name})) + b"".join(map({encode}, {name}))'
+        usual = usual_lists.get(kind.element.record)
+        if usual is not None:
+            source.names["_usual"], source.names["_usual_raw"] = usual, _raw(usual, nested)
+            encoded = f"_usual_raw if {name} is _usual else {encoded}"
     if f.is_nullable:
         encoded = f"{source.pack('i')}(-1) if {name} is None else {encoded}"
     return [("", encoded)]
+
+
+def _raw(usual: tuple[Any, ...], nested: Callable[[Any], Encode]) -> bytes:
+    """The bytes of a vector of records."""
+    return jute.INT.pack(len(usual)) + b"".join(nested(type(item))(item) for item in usual)
 
 
 def _encode_sized(source: Source, f: Field) -> list[_Part]:
@@ -207,10 +217,11 @@ def unpack_source(
     record: type[tuple[Any, ...]],
     layout: Layout,
     nested: Callable[[Any], Unpack],
+    encoder: Callable[[Any], Encode],
     *,
     is_exact: bool,
 ) -> Source:
-    """The source of `_unpack(buffer, offset, end, max_field) -> (record, offset behind it)`."""
+    """The source of `_unpack(buffer, offset, end, max_field) -> (record, offset after it)`."""
     source = Source(["def _unpack(_buf, _pos, _end, _limit):"])
     source.names |= {
         "_cls": record,
@@ -221,7 +232,7 @@ def unpack_source(
         "_bad_count": jute.bad_count,
         "_not_boolean": not_boolean,
     }
-    writer = _UnpackWriter(source, record.__name__, nested, is_exact)
+    writer = _UnpackWriter(source, record.__name__, nested, encoder, is_exact)
     if layout.is_fixed and not (is_exact and any(f.kind == BOOLEAN for f in layout.fields)):
         size = layout.least_size
         letters = "".join(f.kind.letter for f in layout.fields if isinstance(f.kind, Fixed))
@@ -247,11 +258,17 @@ class _UnpackWriter:
     """Writes the lines that read one field, or a run of fixed-size fields."""
 
     def __init__(
-        self, source: Source, record: str, nested: Callable[[Any], Unpack], is_exact: bool
+        self,
+        source: Source,
+        record: str,
+        nested: Callable[[Any], Unpack],
+        encoder: Callable[[Any], Encode],
+        is_exact: bool,
     ) -> None:
         self.source = source
         self.record = record
         self.nested = nested
+        self.encoder = encoder
         self.is_exact = is_exact
 
     def fixed_run(self, fields: list[Field]) -> None:
@@ -324,6 +341,21 @@ class _UnpackWriter:
             source.depth -= 1
 
     def vector(self, f: Field, kind: Vector) -> None:
+        source, name = self.source, f.name
+        usual = None if isinstance(kind.element, Text) else usual_lists.get(kind.element.record)
+        if usual is None:
+            self.any_vector(f, kind)
+            return
+        raw = _raw(usual, self.encoder)
+        source.names["_usual"], source.names["_usual_raw"] = usual, raw
+        source.add(f"_stop = _pos + {len(raw)}")
+        source.add("if _stop <= _end and _buf.startswith(_usual_raw, _pos):")
+        source.add(f"    {name}, _pos = _usual, _stop", "else:")
+        source.depth += 1
+        self.any_vector(f, kind)
+        source.depth -= 1
+
+    def any_vector(self, f: Field, kind: Vector) -> None:
         source, name = self.source, f.name
         what = f"{self.record}.{name}"
         self.length(what)

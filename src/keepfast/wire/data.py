@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from keepfast.wire.layout import usual_lists
 from keepfast.wire.opcodes import Perms
 from keepfast.wire.records import Int, Long, LooseText
 
@@ -31,10 +32,11 @@ AclList = tuple[ACL, ...]
 ANYONE: Final = Id("world", "anyone")
 OPEN_ACL: Final[AclList] = (ACL(Perms.ALL, ANYONE),)
 READ_ACL: Final[AclList] = (ACL(Perms.READ, ANYONE),)
+usual_lists[ACL] = OPEN_ACL
 
 
 class Stat(NamedTuple):
-    """What a client is told about a znode. 68 bytes; times are milliseconds since 1970."""
+    """What a client is sent about a znode. 68 bytes; times are milliseconds since 1970."""
 
     czxid: Long
     mzxid: Long
@@ -68,7 +70,7 @@ class StatPersisted(NamedTuple):
 
 
 class ClientInfo(NamedTuple):
-    """One identity of a connection, as whoAmI tells it."""
+    """One identity of a connection, as whoAmI reports it."""
 
     auth_scheme: str
     user: str

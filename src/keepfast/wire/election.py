@@ -1,4 +1,4 @@
-"""What servers tell each other on election connections: who they are, and whom they vote for.
+"""What servers send each other on election connections: who they are, and whom they vote for.
 
 first, from the one who dials                    then, either way, in frames: a notification
 3.4   sid:8                                      0   4  state, a PeerState
@@ -99,7 +99,7 @@ class Notification(NamedTuple):
 
     @property
     def leader_epoch(self) -> int:
-        """The peer epoch, or what stands for it where the sender does not tell."""
+        """The peer epoch, or what stands for it where the sender does not send it."""
         return epoch_of(self.zxid) if self.peer_epoch is None else self.peer_epoch
 
     @property
@@ -124,7 +124,7 @@ def encode_notification(vote: Notification) -> bytes:
             raise InvariantViolation("a version, but no peer epoch in front of it")
         return data
     if vote.version is None:
-        raise InvariantViolation("a peer epoch, but no version behind it")
+        raise InvariantViolation("a peer epoch, but no version after it")
     data += _VOTE_EPOCH.pack(vote.peer_epoch, vote.version)
     if vote.config is None:
         return data

@@ -5,7 +5,6 @@
     ├── KeeperError          the client's fault or bad luck; becomes an error code in a reply
     ├── PeerProtocolError    the other server broke the protocol; drop the connection
     ├── StorageError         the disk or what is on it; names file, offset and zxid where known
-    │   ├── TornTail         the end of the last log was cut off by a crash; expected, repaired
     │   ├── CorruptLog       damage inside a transaction log
     │   ├── CorruptSnapshot  a snapshot that cannot be read in full
     │   ├── CorruptManifest  the manifest, or an epoch file, is unreadable or contradicts itself
@@ -124,10 +123,6 @@ class StorageError(KeepfastError):
         if self.zxid is not None:
             where.append(f"zxid {self.zxid:#x}")
         return f"{self.reason} ({', '.join(where)})" if where else self.reason
-
-
-class TornTail(StorageError):
-    """The last record of the last log is incomplete, as a crash leaves it."""
 
 
 class CorruptLog(StorageError):

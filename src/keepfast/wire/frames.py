@@ -12,6 +12,7 @@ from keepfast.wire.errors import MalformedRecord
 from keepfast.wire.jute import DEFAULT_MAX_FRAME, INT
 
 _int_at: Final = INT.unpack_from
+_LENGTH_SIZE: Final = 4
 
 
 def encode_frame(payload: bytes) -> bytes:
@@ -47,6 +48,12 @@ class FrameParser:
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads that are complete now, in order."""
         buffer = data
+        if not self.held and len(data) > _LENGTH_SIZE:
+            (length,) = _int_at(data)
+            if length == len(data) - _LENGTH_SIZE and self.min_frame <= length <= self.max_frame:
+                # One whole frame: what a client sends that waits for each reply.
+                self._offset += len(data)
+                return [data[_LENGTH_SIZE:]]
         if self.held:
             self._chunks.append(data)
             self.held += len(data)

@@ -34,6 +34,9 @@ from keepfast.wire.errors import InvariantViolation, MalformedRecord
 DEFAULT_MAX_FRAME: Final = 1048575
 # jute.maxbuffer + extrasize: the longest string or buffer inside a record, at every boundary.
 DEFAULT_MAX_FIELD: Final = 2 * DEFAULT_MAX_FRAME
+# No reader takes a longer txn, whatever is configured: a greater length in a file is damage, and
+# must not take memory or time first. No writer makes one (R13).
+MAX_TXN_BYTES: Final = 128 << 20
 
 INT: Final = Struct(">i")
 LONG: Final = Struct(">q")
@@ -111,7 +114,7 @@ NULL: Final = INT.pack(-1)
 
 
 def ends_early(what: str, needed: int, offset: int, end: int) -> MalformedRecord:
-    """The error for a field that lies behind the end of the input."""
+    """The error for a field that lies after the end of the input."""
     have = max(end - offset, 0)
     return MalformedRecord(f"{what}: input ends, {needed} bytes needed, {have} left", offset)
 

@@ -59,6 +59,10 @@ class Vector(msgspec.Struct, frozen=True):
     element: Text | Nested
 
 
+# Record -> the list of such records that nearly all vectors of them are. Its bytes are compared and
+# copied as a whole, and whoever decodes it gets this very value.
+usual_lists: dict[type[tuple[Any, ...]], tuple[Any, ...]] = {}
+
 # Some clients send an empty string as null where Java takes both.
 LooseText = Annotated[str, Text(null_is_empty=True)]
 

@@ -8,8 +8,8 @@
     16+n  4   number of ids; -1 is null, as in all packets but REQUEST
     …         ids: scheme and id, two strings each
 
-Packets follow each other without frames: only their own fields tell where one ends. A SNAP packet
-is followed by a tree in the form of a snapshot, which does not tell its length either; whoever
+Packets follow each other without frames: only their own fields show where one ends. A SNAP packet
+is followed by a tree in the form of a snapshot, which does not state its length either; whoever
 reads the tree knows where it ends.
 """
 
@@ -48,7 +48,7 @@ class LearnerInfo(NamedTuple):
 
 
 class QuorumAuthPacket(NamedTuple):
-    """One step of a SASL exchange between servers; `status` 0 goes on, 1 success, -1 error."""
+    """One step of a SASL exchange between servers; `status` 0 continues, 1 success, -1 error."""
 
     magic: Long
     status: Int
@@ -98,16 +98,11 @@ _REMEMBERED_IDS: Final = 4096
 _SNAP: Final = PacketType.SNAP.value
 _REQUEST: Final = PacketType.REQUEST.value
 _new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
-_LEAST_PACKET_SIZE: Final = 20
+_MIN_PACKET_SIZE: Final = 20
 # Longer ones are decoded each time, and not kept in memory.
 _SHORT_IDS: Final = 4096
 # Two empty strings.
-_LEAST_ID_SIZE: Final = 8
-
-
-def encode_forwarded_request(request: ForwardedRequest) -> bytes:
-    head = _FORWARDED.pack(request.session_id, request.cxid, request.type)
-    return head + request.body
+_MIN_ID_SIZE: Final = 8
 
 
 def encode_request_packet(
@@ -149,8 +144,8 @@ class PacketParser:
     as much again for the ids. Malformed input raises MalformedRecord, with an offset that counts
     from the start of the stream; the connection is of no use then.
 
-    Behind a SNAP packet the parser stands still (`is_raw`): all further bytes are kept for
-    `take_raw`, until `resume` is called with those behind the tree.
+    After a SNAP packet the parser stands still (`is_raw`): all further bytes are kept for
+    `take_raw`, until `resume` is called with those after the tree.
     """
 
     __slots__ = ("_chunks", "_have", "_last_ids", "_needed", "_offset", "is_raw", "max_field")
@@ -162,7 +157,7 @@ class PacketParser:
         self._have = 0
         # Below this many bytes there is no point in looking: a long packet that arrives
         # in small pieces would be copied and scanned once for each piece.
-        self._needed = _LEAST_PACKET_SIZE
+        self._needed = _MIN_PACKET_SIZE
         self._offset = 0
         # The ids of the last REQUEST, as they lie in the stream and decoded.
         self._last_ids: tuple[bytes, tuple[Id, ...] | None] = (_NO_IDS, None)
@@ -177,7 +172,7 @@ class PacketParser:
         packets: list[QuorumPacket] = []
         pos, end, most = 0, len(buffer), self.max_field
         while True:
-            if end - pos >= _LEAST_PACKET_SIZE:
+            if end - pos >= _MIN_PACKET_SIZE:
                 # Most packets have no ids, or those of the one before: these are cut by hand.
                 type_, zxid, length = _head_at(buffer, pos)
                 start = pos + _PACKET_HEAD_SIZE
@@ -200,7 +195,7 @@ class PacketParser:
                 self._last_ids = buffer[stop:pos], packet.authinfo
             if packet.type == PacketType.SNAP:
                 self.is_raw = True
-                size = _LEAST_PACKET_SIZE
+                size = _MIN_PACKET_SIZE
                 break
         self._needed = size
         self._offset += pos
@@ -209,9 +204,9 @@ class PacketParser:
         return packets
 
     def take_raw(self) -> bytes:
-        """The bytes behind a SNAP packet that came since the last call."""
+        """The bytes after a SNAP packet that came since the last call."""
         if not self.is_raw:
-            raise InvariantViolation("raw bytes are there only behind a SNAP packet")
+            raise InvariantViolation("raw bytes are there only after a SNAP packet")
         raw = b"".join(self._chunks)
         self._chunks = []
         self._have = 0
@@ -219,7 +214,7 @@ class PacketParser:
         return raw
 
     def resume(self, rest: bytes) -> list[QuorumPacket]:
-        """Go on with packets: `rest` is what was taken behind the end of the tree."""
+        """Continue with packets: `rest` is what was taken after the end of the tree."""
         untaken = self.take_raw()
         self.is_raw = False
         self._offset -= len(rest) + len(untaken)
@@ -227,8 +222,8 @@ class PacketParser:
 
     def _size(self, buffer: bytes, pos: int, end: int) -> int:
         """The size of the packet at `pos`; or, while it cannot be known, more than is there."""
-        if end - pos < _LEAST_PACKET_SIZE:
-            return _LEAST_PACKET_SIZE
+        if end - pos < _MIN_PACKET_SIZE:
+            return _MIN_PACKET_SIZE
         length: int = _PACKET_HEAD.unpack_from(buffer, pos)[2]
         if length < -1 or length > self.max_field:
             raise bad_length("QuorumPacket.data", length, pos + 12, end, self.max_field)
@@ -236,7 +231,7 @@ class PacketParser:
         if ids + 4 > end:
             return ids + 4 - pos
         (count,) = INT.unpack_from(buffer, ids)
-        if count < -1 or count * _LEAST_ID_SIZE > self.max_field:
+        if count < -1 or count * _MIN_ID_SIZE > self.max_field:
             raise MalformedRecord(f"QuorumPacket.authinfo: unreasonable count {count}", ids)
         at = ids + 4
         for strings_left in range(2 * max(count, 0), 0, -1):

@@ -24,7 +24,7 @@ this one record, compiled once and kept in `Codec.source` to be read: no loop ov
 Two ways to decode. The lenient one is Java's: any non-zero byte is true, malformed UTF-8 becomes
 U+FFFD. The exact one (`exact_codec_of`) refuses what would not encode back to the same bytes; it is
 for txns, where a difference of one byte between servers is the very thing that is looked for.
-Neither minds bytes left over behind a record: that is how records grew new fields.
+Neither minds bytes left over after a record: that is how records grew new fields.
 """
 
 from __future__ import annotations
@@ -68,12 +68,16 @@ class Codec(Generic[R]):
         codec = exact_codec_of if is_exact else codec_of
         encoder = encode_source(layout, lambda nested: codec(nested).encode)
         decoder = unpack_source(
-            record, layout, lambda nested: codec(nested).unpack, is_exact=is_exact
+            record,
+            layout,
+            lambda nested: codec(nested).unpack,
+            lambda nested: codec(nested).encode,
+            is_exact=is_exact,
         )
         self.record = record
         #: record -> bytes. A value out of range is our own bug: InvariantViolation.
         self.encode: Callable[[R], bytes] = encoder.compile("_encode", record.__name__)
-        #: (buffer, offset, end, max_field) -> (record, offset behind it), or MalformedRecord.
+        #: (buffer, offset, end, max_field) -> (record, offset after it), or MalformedRecord.
         self.unpack: Callable[[bytes, int, int, int], tuple[R, int]] = decoder.compile(
             "_unpack", record.__name__
         )
@@ -82,7 +86,7 @@ class Codec(Generic[R]):
         self.source = encoder.text() + "\n\n" + decoder.text()
 
     def decode(self, data: bytes, offset: int = 0, max_field: int = DEFAULT_MAX_FIELD) -> R:
-        """The record at `offset`; bytes behind it are ignored."""
+        """The record at `offset`; bytes after it are ignored."""
         return self.unpack(data, offset, len(data), max_field)[0]
 
     def decode_all(self, data: bytes, offset: int = 0, max_field: int = DEFAULT_MAX_FIELD) -> R:
@@ -90,7 +94,7 @@ class Codec(Generic[R]):
         end = len(data)
         record, stop = self.unpack(data, offset, end, max_field)
         if stop != end:
-            raise MalformedRecord(f"{end - stop} bytes behind {self.record.__name__}", stop)
+            raise MalformedRecord(f"{end - stop} bytes after {self.record.__name__}", stop)
         return record
 
     def read(self, reader: Reader) -> R:
@@ -141,5 +145,5 @@ def encode(record: tuple[Any, ...]) -> bytes:
 
 
 def decode(record: type[R], data: bytes, offset: int = 0) -> R:
-    """The record at `offset` of `data`; bytes behind it are ignored."""
+    """The record at `offset` of `data`; bytes after it are ignored."""
     return codec_of(record).decode(data, offset)

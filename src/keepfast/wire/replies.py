@@ -108,12 +108,6 @@ class WhoAmIResponse(NamedTuple):
     client_info: tuple[ClientInfo, ...]
 
 
-class GetMaxChildrenResponse(NamedTuple):
-    """Declared by ZooKeeper; no operation uses it."""
-
-    max: Int
-
-
 Reply = (
     ErrorResponse
     | CreateResponse
@@ -156,7 +150,7 @@ REPLIES: Final[dict[int, type[Reply]]] = {
 
 
 def decode_reply(type_: int, data: bytes, offset: int = 0) -> Reply:
-    """The body of the reply to a request of this type; bytes behind it are ignored."""
+    """The body of the reply to a request of this type; bytes after it are ignored."""
     reply = REPLIES.get(type_)
     if reply is None:
         raise MalformedRecord(f"no reply body is known for type {type_}", offset)
@@ -167,7 +161,6 @@ def decode_reply(type_: int, data: bytes, offset: int = 0) -> Reply:
 
 # length, xid, zxid, err: the frame and the header of a reply; the second with a buffer's length.
 _REPLY: Final = Struct(">iiqi")
-_DATA_REPLY: Final = Struct(">iiqii")
 _EVENT: Final = codec_of(WatcherEvent)
 _HEADER_SIZE: Final = 16
 
@@ -177,16 +170,7 @@ def encode_reply(xid: int, zxid: int, err: int, body: bytes = b"") -> bytes:
     return _REPLY.pack(_HEADER_SIZE + len(body), xid, zxid, err) + body
 
 
-def encode_data_reply(xid: int, zxid: int, data: bytes | None, stat: bytes) -> bytes:
-    """A whole reply frame for getData, from an encoded Stat; the most frequent reply of all."""
-    if data is None:
-        return _DATA_REPLY.pack(_HEADER_SIZE + 4 + len(stat), xid, zxid, 0, -1) + stat
-    size = len(data)
-    frame = _DATA_REPLY.pack(_HEADER_SIZE + 4 + size + len(stat), xid, zxid, 0, size)
-    return frame + data + stat
-
-
 def encode_event(type_: int, path: str, zxid: int = -1) -> bytes:
-    """A whole frame that tells of a change; `zxid` is that of the change (3.9) or -1 (before)."""
+    """A whole frame that reports a change; `zxid` is that of the change (3.9) or -1 (before)."""
     body = _EVENT.encode(WatcherEvent(type_, KeeperState.SYNC_CONNECTED, path))
     return encode_reply(Xid.EVENT, zxid, 0, body)

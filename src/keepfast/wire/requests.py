@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is caught under this name
 from typing import Annotated, Any, Final, NamedTuple
 
 from keepfast.wire.data import AclList
@@ -130,12 +132,8 @@ class GetSASLRequest(NamedTuple):
     token: bytes | None
 
 
-class SetSASLRequest(NamedTuple):
-    token: bytes | None
-
-
 class SetWatches(NamedTuple):
-    """Sent on reconnection: watch these again, and tell what changed since `relative_zxid`."""
+    """Sent on reconnection: watch these again, and report what changed since `relative_zxid`."""
 
     relative_zxid: Zxid
     data_watches: tuple[str, ...] | None
@@ -177,19 +175,6 @@ class GetEphemeralsRequest(NamedTuple):
 
 class GetAllChildrenNumberRequest(NamedTuple):
     path: str
-
-
-class GetMaxChildrenRequest(NamedTuple):
-    """Declared by ZooKeeper; no operation uses it."""
-
-    path: str
-
-
-class SetMaxChildrenRequest(NamedTuple):
-    """Declared by ZooKeeper; no operation uses it."""
-
-    path: str
-    max: Int
 
 
 Request = (
@@ -245,16 +230,44 @@ REQUESTS: Final[dict[int, type[Request]]] = {
     OpCode.ADD_WATCH: AddWatchRequest,
 }
 
+# The requests that bring an ACL.
+_WITH_ACL: Final = frozenset(
+    type_.value
+    for type_ in (
+        OpCode.CREATE,
+        OpCode.SET_ACL,
+        OpCode.CREATE2,
+        OpCode.CREATE_CONTAINER,
+        OpCode.CREATE_TTL,
+    )
+)
+_INT: Final = Struct(">i")
 _Unpack = Callable[[bytes, int, int, int], tuple[Any, int]]
 _UNPACK: Final[CodecTable[int, _Unpack]] = CodecTable(
     REQUESTS, lambda request: codec_of(request).unpack
 )
 
 
+def stated_acl_entries(type_: int, data: bytes, offset: int = 0) -> int:
+    """How many entries the ACL of a create or setACL says that it has, found without decoding them.
+
+    0 of other requests, and of a body that ends before that.
+    """
+    if type_ not in _WITH_ACL:
+        return 0
+    try:
+        # In front of the list are the path and, but for setACL, the data.
+        for _ in range(1 if type_ == OpCode.SET_ACL else 2):
+            offset += _INT.size + max(_INT.unpack_from(data, offset)[0], 0)
+        return max(int(_INT.unpack_from(data, offset)[0]), 0)
+    except StructError:
+        return 0
+
+
 def decode_request(
     type_: int, data: bytes, offset: int = 0, max_field: int = DEFAULT_MAX_FIELD
 ) -> Request:
-    """The body of a request of this type, from `offset` on; bytes behind it are ignored.
+    """The body of a request of this type, from `offset` on; bytes after it are ignored.
 
     Raises MalformedRecord, also for a type whose body is empty, a multi, or unknown.
     """

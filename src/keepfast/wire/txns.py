@@ -10,7 +10,7 @@ places need care, and each is decided by what no writer can have meant otherwise
 
 - create without parentCVersion (3.3): the input ends where it should be. No writer of digests wrote
   this form, so bytes at that place are always parentCVersion.
-- closeSession without a body (3.5 and older, or switched off later): nothing behind the header, or
+- closeSession without a body (3.5 and older, or switched off later): nothing after the header, or
   12 bytes that start with the digest version 2. As a list of paths these would be two strings in
   the space of their lengths, that is two empty paths, which no session can have created.
 - bytes that are left over: Java ignores them; here they are kept in `trailing`, so that an
@@ -34,14 +34,6 @@ from keepfast.wire.records import CodecTable, Int, Long, UnsignedLong, exact_cod
 from keepfast.wire.zxid import SessionId, Zxid
 
 DIGEST_VERSION: Final = 2
-
-
-class FileHeader(NamedTuple):
-    """The first 16 bytes of a log or snapshot."""
-
-    magic: Int
-    version: Int
-    dbid: Long
 
 
 class TxnHeader(NamedTuple):
@@ -122,13 +114,6 @@ class SetACLTxn(NamedTuple):
     version: Int
 
 
-class SetMaxChildrenTxn(NamedTuple):
-    """Declared by ZooKeeper, written by no version of it."""
-
-    path: str
-    max: Int
-
-
 class CreateSessionTxn(NamedTuple):
     timeout_ms: Int
 
@@ -184,7 +169,7 @@ class LogEntry(NamedTuple):
     # None: a closeSession without the list of its ephemerals.
     body: TxnBody | None
     digest: TxnDigest | None = None
-    # Bytes behind the last field that is known.
+    # Bytes after the last field that is known.
     trailing: bytes = b""
 
 
@@ -356,7 +341,7 @@ def _check_encodable(entry: LogEntry) -> None:
 def decode_txn_body(type_: int, data: bytes | None) -> TxnBody:
     """The body of one operation of a multi.
 
-    Bytes behind it are refused: other than in a LogEntry there would be no trace of them.
+    Bytes after it are refused: other than in a LogEntry there would be no trace of them.
 
     An error with the body of another operation is ErrorTxn(0). Apache servers log these, see
     `canonical_entry`.
@@ -398,7 +383,7 @@ def canonical_entry(entry: LogEntry) -> LogEntry:
     leaves the body, in the very object that is encoded again later: a learner that gets the multi
     by DIFF logs the second form, and so may the leader itself if it applies before it logs. So
     healthy servers of one ensemble hold either form under one zxid. Here all operations but the
-    failed ones become ErrorTxn(0), which is what a client is told about them.
+    failed ones become ErrorTxn(0), which is what a client is sent about them.
     """
     body = entry.body
     if not isinstance(body, MultiTxn) or body.txns is None or not has_failed(body):

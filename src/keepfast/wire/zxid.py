@@ -41,7 +41,7 @@ def counter_of(zxid: int) -> int:
 
 
 def follows_in_epoch(zxid: int, previous: int) -> bool:
-    """Whether `zxid` is the txn right behind `previous` in the same epoch.
+    """Whether `zxid` is the txn right after `previous` in the same epoch.
 
     The first txn of an epoch (counter 1) follows the epoch's start (counter 0).
     """

@@ -1,6 +1,6 @@
 """A leader that was itself caught up by SNAP serves a DIFF from a log with a hole in it.
 
-The report: H1 and H2 are cut off from the leader, H3, at zxid Z1. The others go on to Z2. H1 is
+The report: H1 and H2 are cut off from the leader, H3, at zxid Z1. The others continue to Z2. H1 is
 reached again and is sent a SNAP, because the log would be larger; its own log now holds Z1, and Z2
 and up, and nothing in between. H3 fails, and H1 leads. H2 is reached again, with Z1: H1 finds Z1 in
 its log, finds that what follows is small, and sends that as a DIFF. H2 lacks everything between Z1

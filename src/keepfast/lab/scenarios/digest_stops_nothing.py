@@ -16,15 +16,17 @@ def play(lab: Lab) -> None:
     # A tree that is large beside the log: a leader then sends records, and never the whole tree.
     lab.fill("/bulk", 800, 1000)
     lab.write({"/a": "what-was-written", "/b": "1"})
-    # Enough for a snapshot, behind which no log holds the value.
+    # Enough for a snapshot, after which no log holds the value.
     lab.overwrite("/b", 300, 100)
     lab.write({"/b": "2"})
     lab.settle()
+    # It is written beside the txns, and a busy machine may take long over it.
+    lab.await_snapshot(SERVER, "what-was-written")
     lab.kill()
     lab.change_in_snapshot(SERVER, "what-was-written", "what-was-flipped")
     lab.start(2, 3)
     # With this in its log a leader has records to send. One that has just begun, on a snapshot
-    # with no record behind it, sends the whole tree, which mends the server by chance.
+    # with no record after it, sends the whole tree, which mends the server by chance.
     lab.write({"/b": "3"})
     lab.start(SERVER)
 

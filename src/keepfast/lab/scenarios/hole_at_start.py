@@ -1,6 +1,6 @@
 """A log in the middle is gone, and a start replays what follows as if nothing were missing.
 
-Somebody, or a disk, lost one log and the snapshots behind it. What is left is an old snapshot and
+Somebody, or a disk, lost one log and the snapshots after it. What is left is an old snapshot and
 logs of several epochs with a hole between them. The first record of an epoch does not say how many
 there were in the epoch before it, so Apache's server sees no hole: it serves a tree that never was,
 with the same last zxid as the others, so that nothing is ever sent to it.

@@ -6,7 +6,7 @@ it has in memory: it says that it has that write, so nobody sends it. The leader
 begins, and what that server logs next follows a record that it never had on disk. Its next start
 replays the log over the hole.
 
-The error is a real one: the system refuses writes behind a certain offset, which is where a server
+The error is a real one: the system refuses writes after a certain offset, which is where a server
 puts the end of a new file.
 """
 

@@ -1,9 +1,9 @@
-"""Purge removes logs before snapshots; interrupted, it leaves snapshots with a hole behind them.
+"""Purge removes logs before snapshots; interrupted, it leaves snapshots with a hole after them.
 
 Purge keeps the three newest snapshots, removes all older logs, and then all older snapshots. A
 power cut comes before it is done: one old snapshot is still there. The cut takes the three newest
 as well, because Apache never fsyncs those that it takes while it runs. What is left is an old
-snapshot and the newest logs, with nothing in between, and a start replays the one behind the other.
+snapshot and the newest logs, with nothing in between, and a start replays the one after the other.
 
 The power cut is played by putting an old snapshot back after the purge, and removing all others.
 """
@@ -20,11 +20,13 @@ def play(lab: Lab) -> None:
     lab.write({"/a": "written-first", "/b": "1"})
     # Some snapshots.
     lab.overwrite("/b", 100, 100)
+    lab.await_snapshot(SERVER, "written-first")
     lab.write({"/a": "written-later"})
     # And more than are kept.
     lab.overwrite("/b", 400, 100)
     lab.write({"/b": "2"})
     lab.settle()
+    lab.await_snapshot(SERVER, "written-later")
     lab.kill()
     lab.purge(SERVER, KEPT, spared="written-first")
     lab.lose_snapshots_without(SERVER, "written-first")

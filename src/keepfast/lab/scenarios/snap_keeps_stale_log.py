@@ -1,8 +1,8 @@
-"""SNAP replaces the tree and leaves a write that was never agreed on in the log.
+"""SNAP replaces the tree and leaves a write that was never committed in the log.
 
-The report: a server alone logs a write, and dies. The others go on; when it comes back it is sent
-a SNAP. Its tree is right, but the record is still in its log. In older releases it is replayed at
-the next restart. In newer ones it is skipped there, but it is still served: the server leads
+The report: a server alone logs a write, and dies. The others continue; when it comes back it is
+sent a SNAP. Its tree is right, but the record is still in its log. In older releases it is replayed
+at the next restart. In newer ones it is skipped there, but it is still served: the server leads
 later, and sends its log, with that record in it, to a server that was away for long.
 """
 
@@ -25,7 +25,7 @@ def play(lab: Lab) -> None:
     lab.write({"/b": "2"})
     lab.start(STALE)
     lab.settle()
-    # It logs this one: its log is 1.., the record that was never agreed on, and this.
+    # It logs this one: its log is 1.., the record that was never committed, and this.
     lab.write({"/c": "3"})
     lab.settle()
     lab.kill()
@@ -36,7 +36,7 @@ def play(lab: Lab) -> None:
 
 SCENARIO = Scenario(
     name="snap-keeps-stale-log",
-    title="a write that was never agreed on stays in the log behind a SNAP, and is served",
+    title="a write that was never committed stays in the log after a SNAP, and is served",
     size=5,
     play=play,
     keys=("/a", "/b", "/c"),

@@ -1,4 +1,4 @@
-"""SNAP leaves a write that was never agreed on in the log, and the next start replays it.
+"""SNAP leaves a write that was never committed in the log, and the next start replays it.
 
 The report on `snap-keeps-stale-log` as it was written, for 3.4: the tree that a server is sent is
 older than the record that stays in its log, so the next start takes the record for what follows
@@ -32,7 +32,7 @@ def play(lab: Lab) -> None:
     lab.kill()
     # As one of the quorum it is sent the tree before the epoch has begun: at the old zxid.
     lab.start(leader, STALE)
-    # Behind the record that was never agreed on: now the last zxid of all servers is the same.
+    # After the record that was never committed: now the last zxid of all servers is the same.
     lab.write({"/c": "3"})
     lab.start(other)
     lab.settle()
@@ -42,7 +42,7 @@ def play(lab: Lab) -> None:
 
 SCENARIO = Scenario(
     name="snap-replays-stale-log",
-    title="a write that was never agreed on stays in the log behind a SNAP, and is replayed",
+    title="a write that was never committed stays in the log after a SNAP, and is replayed",
     size=3,
     play=play,
     keys=("/a", "/b", "/c"),

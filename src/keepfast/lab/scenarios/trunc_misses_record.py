@@ -1,10 +1,10 @@
-"""TRUNC to a zxid that the log does not hold cuts behind the next record, and keeps it.
+"""TRUNC to a zxid that the log does not hold cuts after the next record, and keeps it.
 
 The report: a server gets a part of the history by SNAP, so that its last zxid is in its snapshot
-and not in its log. It leads, logs one more write that nobody sees, and dies. The others go on
-without that write; when it comes back they tell it to cut its log behind the zxid that both know.
-It looks for that record, finds the next one, which is the write that was never agreed on, cuts
-behind it, and serves it from then on.
+and not in its log. It leads, logs one more write that nobody sees, and dies. The others continue
+without that write; when it comes back they tell it to cut its log after the zxid that both know.
+It looks for that record, finds the next one, which is the write that was never committed, cuts
+after it, and serves it from then on.
 """
 
 from keepfast.lab.lab import Lab
@@ -34,7 +34,7 @@ def play(lab: Lab) -> None:
 
 SCENARIO = Scenario(
     name="trunc-misses-record",
-    title="a TRUNC keeps a write that was never agreed on",
+    title="a TRUNC keeps a write that was never committed",
     size=3,
     play=play,
     keys=("/a", "/b"),

@@ -1,7 +1,7 @@
 """A part of the history is in a snapshot alone, the snapshot is not on the disk yet, power fails.
 
 The report: a server catches up and has what it received in a snapshot, which was never fsynced.
-After a power cut that file is gone or empty; an older snapshot is loaded, and the log behind it
+After a power cut that file is gone or empty; an older snapshot is loaded, and the log after it
 has a hole where the lost snapshot was. Nobody notices.
 
 Played with a server that was sent a SNAP and leads later: Apache 3.9.5 writes that snapshot again

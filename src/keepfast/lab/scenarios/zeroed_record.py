@@ -1,7 +1,7 @@
 """A sector of the log reads as zeros, and zeros are taken for the end of the log.
 
 A disk may give back zeros where it lost a sector. Apache ends its logs with zeros, so it takes the
-lost record for the end, with everything behind it: two servers like that elect one of them and
+lost record for the end, with everything after it: two servers like that elect one of them and
 serve without writes that were acknowledged. The third one, which has them, is told to drop them.
 """
 

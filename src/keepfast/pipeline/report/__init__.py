@@ -6,7 +6,15 @@ names of files and servers) is hostile text: it is escaped in Python, set as tex
 and a content security policy lets no script run but the one that is hashed into the page.
 """
 
-from keepfast.pipeline.report.axis import Axis, Stretch
-from keepfast.pipeline.report.page import ReportFacts, render_report, write_report
+from keepfast.pipeline.report.axis import Axis, AxisStretch
+from keepfast.pipeline.report.overview import audit_overview
+from keepfast.pipeline.report.page import ReportFacts, render_report, report_asset
 
-__all__ = ["Axis", "ReportFacts", "Stretch", "render_report", "write_report"]
+__all__ = [
+    "Axis",
+    "AxisStretch",
+    "ReportFacts",
+    "audit_overview",
+    "render_report",
+    "report_asset",
+]

@@ -25,7 +25,7 @@ _SHORT_GAP = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class AxisStretch:
     """Zxids of one epoch, shown to scale between two points of the axis."""
 
     first: int
@@ -42,7 +42,7 @@ class Stretch:
 class Axis:
     """Zxid -> point."""
 
-    def __init__(self, stretches: list[Stretch]) -> None:
+    def __init__(self, stretches: list[AxisStretch]) -> None:
         """Use `Axis.over`."""
         self.stretches = stretches
         self._firsts = [stretch.first for stretch in stretches]
@@ -64,7 +64,7 @@ class Axis:
         left = 0.0
         for first, last in merged:
             width = _LEAST_WIDTH + _WIDTH_PER_DOUBLING * math.log2(last - first + 1)
-            stretches.append(Stretch(first, last, left, left + width))
+            stretches.append(AxisStretch(first, last, left, left + width))
             left += width + _FOLD_WIDTH
         return cls(stretches)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keepfast.pipeline.findings import EnsembleResult, Finding, Lane
+from keepfast.pipeline.findings.document import EnsembleResult, Finding, Lane
+from keepfast.pipeline.findings.records_named import RecordNote, time_text
 from keepfast.pipeline.report.axis import Axis
 from keepfast.wire import counter_of, epoch_of, format_zxid
 
@@ -62,8 +63,33 @@ def drawing_of(result: EnsembleResult, axis: Axis) -> dict[str, object]:
         "lanes": [_lane(lane, axis, lane.server in flagged) for lane in result.lanes],
         "committed": _point(axis, result.committed_zxid),
         "compared": _point(axis, result.tree_diff.zxid if result.tree_diff else None),
+        "times": [
+            [_round(axis.left(zxid)), format_zxid(zxid), text]
+            for zxid, time_ms in result.times
+            if (text := time_text(time_ms)) is not None
+        ],
+        "records": [
+            [
+                _round(axis.left(note.zxid)),
+                _round(axis.right(note.zxid)),
+                f"{format_zxid(note.zxid)} {note.text}",
+            ]
+            for note in _named(result)
+        ],
         "divergence": None if first is None else [_round(axis.left(first)), format_zxid(first)],
     }
+
+
+def _named(result: EnsembleResult) -> list[RecordNote]:
+    """The records that findings above a note name, and the first that servers lack."""
+    found = [
+        note
+        for finding in result.findings
+        for note in (finding.first, finding.last)
+        if note is not None and finding.severity.value != "note"
+    ]
+    found += [write for one in result.lacked for write in one.writes]
+    return [note for _, note in sorted({note.zxid: note for note in found}.items())]
 
 
 def _lane(lane: Lane, axis: Axis, is_flagged: bool) -> dict[str, object]:

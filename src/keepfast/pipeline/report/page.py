@@ -5,27 +5,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from keepfast.pipeline.findings import (
+from keepfast.pipeline.findings.document import (
     AuditResult,
     EnsembleResult,
     Finding,
     FindingSeverity,
+    ServerZnode,
     Verdict,
     ZnodeDifference,
-    ZnodeState,
 )
+from keepfast.pipeline.findings.records_named import RecordNote, session_text, time_text
 from keepfast.pipeline.report.axis import Axis
 from keepfast.pipeline.report.lanes import axis_of, drawing_of, place_of
 from keepfast.pipeline.report.words import (
     CLASSES,
     MARKS,
-    Step,
+    AdviceStep,
     advice_without_names,
     causes_of,
     counted,
@@ -36,7 +36,7 @@ from keepfast.pipeline.report.words import (
     steps_of,
     summary_of,
 )
-from keepfast.wire import format_zxid
+from keepfast.wire import format_zxid, safe_lines
 
 _PROOFS = {
     "agreed": "proven by two or more",
@@ -48,6 +48,7 @@ _PROOFS = {
 # something is wrong come first.
 _MOST_DRAWN = 200
 _MOST_PATHS = 20
+_MAX_WRITTEN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +61,11 @@ class ReportFacts:
     seconds: float | None = None
 
 
-def write_report(result: AuditResult, path: str, facts: ReportFacts | None = None) -> None:
-    """Write the report; the file is complete, or not there."""
-    temporary = f"{path}.tmp"
-    with open(temporary, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-        file.write(render_report(result, facts))
-    os.replace(temporary, path)
-
-
 def render_report(result: AuditResult, facts: ReportFacts | None = None) -> str:
     """The whole page."""
     facts = facts or ReportFacts()
-    style, script = _asset("report.css"), _asset("report.js")
+    style = "".join(map(report_asset, ("palette.css", "report.css", "lanes.css")))
+    script = "".join(map(report_asset, ("lanes.js", "report.js")))
     order = {Verdict.DIVERGED: 0, Verdict.UNREADABLE: 1, Verdict.AT_RISK: 2}
     ensembles = sorted(result.ensembles, key=lambda one: order.get(one.verdict, 3))
     body = [
@@ -112,7 +106,8 @@ def render_report(result: AuditResult, facts: ReportFacts | None = None) -> str:
     )
 
 
-def _asset(name: str) -> str:
+def report_asset(name: str) -> str:
+    """A style sheet or a script of the report; the console serves some of them too."""
     return files("keepfast.pipeline.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -122,12 +117,7 @@ def _hash(text: str) -> str:
 
 def _e(text: object) -> str:
     """Text that is only text: no markup, no control characters that hide something."""
-    shown = "".join(c if c.isprintable() or c in "\n\t" else _visible(c) for c in str(text))
-    return escape(shown, quote=True)
-
-
-def _visible(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return escape(safe_lines(str(text)), quote=True)
 
 
 def _json(value: object) -> str:
@@ -252,6 +242,7 @@ def _section(result: EnsembleResult, number: int, *, is_open: bool, is_alone: bo
             _unchecked(result),
             _lanes(result, axis, number),
             _tree_diff(result, number),
+            _lacked(result, number),
             _findings(result, axis, steps, number),
             _coverage(result),
             _files(result),
@@ -260,7 +251,7 @@ def _section(result: EnsembleResult, number: int, *, is_open: bool, is_alone: bo
     )
 
 
-def _steps(steps: Sequence[Step], number: int) -> str:
+def _steps(steps: Sequence[AdviceStep], number: int) -> str:
     if not steps:
         return ""
     items = [
@@ -299,23 +290,8 @@ def _unchecked(result: EnsembleResult) -> str:
 def _lanes(result: EnsembleResult, axis: Axis, number: int) -> str:
     if not result.lanes or not axis.stretches:
         return ""
-    return f"""<section class="lanes" data-lanes="{number}">
+    return f"""<section class="lanes" data-lanes="{number}" data-title="{_e(result.name)}">
 <h3>Servers over zxids</h3>
-<div class="tools" hidden>
-<button type="button" data-do="in" aria-label="Zoom in">+</button>
-<button type="button" data-do="out" aria-label="Zoom out">&minus;</button>
-<button type="button" data-do="left" aria-label="Move left">&larr;</button>
-<button type="button" data-do="right" aria-label="Move right">&rarr;</button>
-<button type="button" data-do="all">All</button>
-<button type="button" data-do="divergence">Divergence</button>
-<label><input type="checkbox" data-do="flagged"> only servers with findings</label>
-<span class="dim hint">Keys in the picture: + &minus; &larr; &rarr; 0, Enter for details;
-the wheel zooms with Ctrl, or after a click</span>
-</div>
-<div class="picture" tabindex="0" role="application"
- aria-label="Lanes of the servers of {_e(result.name)}; the tables below say the same"></div>
-<div class="legend" aria-hidden="true"></div>
-<div class="details" hidden aria-live="polite"></div>
 <noscript><p class="remark">The picture needs the script of this page; the tables below hold the
 same facts.</p></noscript>
 <script type="application/json">{_json(drawing_of(result, axis))}</script>
@@ -354,7 +330,7 @@ def _tree_diff(result: EnsembleResult, number: int) -> str:
 
 def _difference_rows(difference: ZnodeDifference) -> list[str]:
     """One row for each state of a znode, with its servers: few rows, however many servers."""
-    groups: dict[ZnodeState | None, list[str]] = {}
+    groups: dict[ServerZnode | None, list[str]] = {}
     for server, state in difference.states:
         groups.setdefault(state, []).append(server)
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
@@ -377,7 +353,42 @@ def _difference_rows(difference: ZnodeDifference) -> list[str]:
     return rows
 
 
-def _findings(result: EnsembleResult, axis: Axis, steps: Sequence[Step], number: int) -> str:
+def _lacked(result: EnsembleResult, number: int) -> str:
+    """Committed writes that servers do not have."""
+    parts = []
+    for index, one in enumerate(result.lacked):
+        whom = "No server has" if one.server is None else f"Server {one.server} lacks"
+        title = f"{whom} {counted(one.records, 'committed record')}"
+        span = _zxid_range(one.first_zxid, one.last_zxid)
+        rest = "" if one.is_all else f" The first {len(one.writes)} that change a znode."
+        name = f"lacked-{number}-{index}"
+        heads = ("Time", "Zxid", "Operation", "Znodes", "Session", "User", "Address")
+        table = _filter(name, "Filter writes") + _table(name, heads, map(_write_row, one.writes))
+        if len(one.writes) > _MOST_PATHS:
+            table = f"<details><summary>The writes</summary>{table}</details>"
+        parts.append(
+            f'<section class="lacked"><h3>{_e(title)}</h3><p>{span}.{_e(rest)}</p>'
+            f"{table if one.writes else ''}</section>"
+        )
+    return "".join(parts)
+
+
+def _write_row(write: RecordNote) -> str:
+    paths = listed([safe_lines(path) for path in write.paths], _MAX_WRITTEN)
+    cells = (
+        ("Time", f"<time>{_e(time_text(write.time_ms) or '-')}</time>"),
+        ("Zxid", f"<code>{format_zxid(write.zxid)}</code>"),
+        ("Operation", _e(write.op)),
+        ("Znodes", f"<code>{_e(paths)}</code>"),
+        ("Session", f"<code>{session_text(write)}</code>"),
+        ("User", _e(write.user or "-")),
+        ("Address", _e(write.address or "-")),
+    )
+    row = "".join(f'<td data-label="{name}"><div>{text}</div></td>' for name, text in cells)
+    return f"<tr>{row}</tr>"
+
+
+def _findings(result: EnsembleResult, axis: Axis, steps: Sequence[AdviceStep], number: int) -> str:
     if not result.findings:
         return "<section><h3>Evidence</h3><p>There are no findings.</p></section>"
     counts = counts_of(result)
@@ -465,6 +476,11 @@ def _zxid_range(first: int, last: int) -> str:
 
 def _evidence(finding: Finding, links: dict[str, str]) -> str:
     parts = [f"<p>{_e(finding.evidence)}</p>"]
+    notes = [note for note in dict.fromkeys((finding.first, finding.last)) if note is not None]
+    parts += [
+        f'<p class="when"><code>{format_zxid(note.zxid)}</code> {_e(note.text)}</p>'
+        for note in notes
+    ]
     if finding.paths:
         shown = "".join(f"<li><code>{_e(path)}</code></li>" for path in finding.paths[:_MOST_PATHS])
         rest = len(finding.paths) - _MOST_PATHS

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from keepfast.pipeline.findings import (
+from keepfast.pipeline.findings.document import (
     AuditResult,
     EnsembleResult,
     Finding,
@@ -124,14 +124,14 @@ def counts_of(result: EnsembleResult) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AdviceStep:
     """Something to do, said once, and the advices of findings that it stands for."""
 
     text: str
     advices: tuple[str, ...]
 
 
-def steps_of(result: EnsembleResult) -> list[Step]:
+def steps_of(result: EnsembleResult) -> list[AdviceStep]:
     """What to do, each advice once, the gravest first; one step where only the server differs."""
     groups: dict[str, list[Finding]] = {}
     for finding in result.findings:
@@ -139,13 +139,13 @@ def steps_of(result: EnsembleResult) -> list[Step]:
             groups.setdefault(advice_without_names(finding), []).append(finding)
     # What would be lost by the other steps is saved first.
     ordered = sorted(groups.items(), key=lambda group: group[1][0].kind != "committed-lost")
-    steps: list[Step] = []
+    steps: list[AdviceStep] = []
     for step in (_step(text, findings, result) for text, findings in ordered):
         longer = next((one for one in steps if one.text.startswith(step.text)), None)
         if longer is None:
             steps.append(step)
         else:
-            steps[steps.index(longer)] = Step(longer.text, (*longer.advices, *step.advices))
+            steps[steps.index(longer)] = AdviceStep(longer.text, (*longer.advices, *step.advices))
     return steps
 
 
@@ -158,10 +158,10 @@ def advice_without_names(finding: Finding) -> str:
     return text
 
 
-def _step(text: str, findings: list[Finding], result: EnsembleResult) -> Step:
+def _step(text: str, findings: list[Finding], result: EnsembleResult) -> AdviceStep:
     advices = tuple(dict.fromkeys(finding.advice for finding in findings))
     if len(advices) == 1:
-        return Step(advices[0], advices)
+        return AdviceStep(advices[0], advices)
     # Natural order is that of the ensemble's servers.
     named = {finding.server for finding in findings}
     servers = [name for name in result.servers if name in named]
@@ -169,7 +169,7 @@ def _step(text: str, findings: list[Finding], result: EnsembleResult) -> Step:
     whom = (
         f"Believe {servers_text(believed)}. " if believed and _BELIEVED.search(advices[0]) else ""
     )
-    return Step(f"On {servers_text(servers)}, one at a time: {whom}{text}", advices)
+    return AdviceStep(f"On {servers_text(servers)}, one at a time: {whom}{text}", advices)
 
 
 def causes_of(result: EnsembleResult) -> dict[str, list[str]]:

@@ -14,8 +14,11 @@ from keepfast.sim.checkers.agreement import (
     PrimaryOrderChecker,
     PurgeChecker,
     StateChecker,
+    ToolChecker,
 )
+from keepfast.sim.checkers.answers import AnswerChecker
 from keepfast.sim.checkers.base import Checker
+from keepfast.sim.checkers.cleaning import CleaningChecker, QuotaChecker
 from keepfast.sim.checkers.clients import (
     READS,
     ReadChecker,
@@ -23,29 +26,34 @@ from keepfast.sim.checkers.clients import (
     SyncChecker,
     WriteChecker,
 )
-from keepfast.sim.checkers.sessions import EphemeralChecker, ExpiryChecker
+from keepfast.sim.checkers.sessions import EphemeralChecker, ExpiredChecker, ExpiryChecker
 from keepfast.sim.checkers.watches import WatchChecker
 from keepfast.sim.ledger import Ledger, Violation
 from keepfast.sim.operations import Operation, SessionView
-from keepfast.storage import Recovery, Standing
+from keepfast.storage import Recovery, RescuePlan, Standing
 from keepfast.tree import Tree
 from keepfast.wire import EventType, ServerId, Zxid
 
 __all__ = [
     "READS",
+    "AnswerChecker",
     "Checker",
     "Checkers",
+    "CleaningChecker",
     "CommitChecker",
     "DurabilityChecker",
     "EphemeralChecker",
+    "ExpiredChecker",
     "ExpiryChecker",
     "MultiChecker",
     "PrimaryOrderChecker",
     "PurgeChecker",
+    "QuotaChecker",
     "ReadChecker",
     "SessionOrderChecker",
     "StateChecker",
     "SyncChecker",
+    "ToolChecker",
     "WatchChecker",
     "WriteChecker",
 ]
@@ -58,7 +66,9 @@ class Checkers:
         self.ledger = ledger = Ledger(membership)
         self.commits = CommitChecker(ledger)
         self.expiry = ExpiryChecker(ledger)
+        self.expired_sessions = ExpiredChecker(ledger)
         self.multi = MultiChecker(ledger)
+        self.quota = QuotaChecker(ledger)
         self.all: list[Checker] = [
             PrimaryOrderChecker(ledger),
             DurabilityChecker(ledger),
@@ -66,13 +76,18 @@ class Checkers:
             StateChecker(ledger),
             SessionOrderChecker(ledger),
             WriteChecker(ledger),
+            AnswerChecker(ledger),
             ReadChecker(ledger),
             SyncChecker(ledger),
             WatchChecker(ledger),
             EphemeralChecker(ledger),
             self.expiry,
+            self.expired_sessions,
+            CleaningChecker(ledger),
+            self.quota,
             self.multi,
             PurgeChecker(ledger),
+            ToolChecker(ledger),
         ]
 
     # -- servers ---------------------------------------------------------------------------------
@@ -80,6 +95,12 @@ class Checkers:
     def logged(self, server: ServerId, zxid: Zxid, entry: bytes) -> None:
         """A record goes to a server's disk."""
         if self.ledger.logged(server, zxid, entry):
+            for checker in self.all:
+                checker.on_proposed(server, zxid)
+
+    def proposed(self, server: ServerId, zxid: Zxid, entry: bytes) -> None:
+        """A leader sends a record to its followers, before it goes to its own disk."""
+        if self.ledger.proposed(server, zxid, entry):
             for checker in self.all:
                 checker.on_proposed(server, zxid)
 
@@ -125,10 +146,20 @@ class Checkers:
             for checker in self.all:
                 checker.on_opened(server, recovery)
 
-    def purged(self, server: ServerId, recovery: Recovery) -> None:
-        """A server has purged; this is what it would read now."""
+    def repaired(self, server: ServerId, recovery: Recovery) -> None:
+        """A tool has put a server's files right; this is what it would read now."""
         for checker in self.all:
-            checker.on_purged(server, recovery)
+            checker.on_repaired(server, recovery)
+
+    def rescued(self, server: ServerId, plan: RescuePlan, recovery: Recovery) -> None:
+        """A rescue was tried on a copy of a server's files; this is what is in it now."""
+        for checker in self.all:
+            checker.on_rescued(server, plan, recovery)
+
+    def purged(self, server: ServerId, standing: Standing, recovery: Recovery) -> None:
+        """A server has purged; what its data were to it, and what it would read now."""
+        for checker in self.all:
+            checker.on_purged(server, standing, recovery)
 
     def given_tree(self, server: ServerId, zxid: Zxid, lacks: bool) -> None:
         """A leader's tree has replaced what a server had.
@@ -136,7 +167,8 @@ class Checkers:
         If it lacks something the server does not count until it agrees with the leader.
         """
         self.installed(server, zxid)
-        self.ledger.shadow_of(server).is_catching_up = lacks
+        shadow = self.ledger.shadow_of(server)
+        shadow.is_catching_up, shadow.is_stale, shadow.misled_at = lacks, False, None
 
     def caught_up(self, server: ServerId) -> None:
         """A server that was given a tree has all that its leader had, and agreed to its epoch."""
@@ -208,3 +240,8 @@ class Checkers:
         """A client that came back has set its watches again."""
         for checker in self.all:
             checker.on_rewatched(session, zxid)
+
+    def expired(self, session: SessionView) -> None:
+        """A client was told that its session has ended."""
+        for checker in self.all:
+            checker.on_expired(session)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from keepfast.sim.checkers.base import Checker
-from keepfast.sim.ledger import Ledger, Violation, tree_digest
-from keepfast.storage import Recovery, Standing
+from keepfast.sim.ledger import Ledger, Shadow, Violation, tree_digest
+from keepfast.storage import Recovery, RescueKind, RescuePlan, Severity, Standing
 from keepfast.tree import Tree
 from keepfast.wire import (
     MultiTxn,
@@ -24,13 +24,48 @@ class StateChecker(Checker):
 
     def on_applied(self, server: ServerId, tree: Tree) -> None:
         expected = self.ledger.digest_at(tree.last_zxid)
-        if tree_digest(tree) != expected:
+        if tree_digest(tree) == expected:
+            self.ledger.shadow_of(server).misled_at = None
+        elif not self._is_untold(server, tree.last_zxid):
             what = "sessions" if tree.digest == expected[0] else "znodes"
             raise Violation(
                 self.name,
                 f"s{server} has other {what} at {format_zxid(tree.last_zxid)} than the agreed "
                 "txns make",
             )
+
+    def _is_untold(self, server: ServerId, zxid: Zxid) -> bool:
+        """Whether nothing that it was sent can have shown a server that its tree is wrong.
+
+        An Apache leader led it across a hole, and since then every txn was a refusal, which has no
+        digest: docs/replacing-apache.md says so. The first digest has to show it.
+        """
+        ledger = self.ledger
+        if server not in ledger.under_apache:
+            return False
+        epoch, order = epoch_of(zxid), reversed(ledger.order)
+        behind = [each for each in order if each <= zxid and epoch_of(each) == epoch]
+        is_untold = bool(behind) and all(ledger.decoded[each].digest is None for each in behind)
+        ledger.shadow_of(server).misled_at = zxid if is_untold else None
+        return is_untold
+
+
+def _shows_hole(shadow: Shadow, recovery: Recovery) -> bool:
+    """Whether all that a server finds wrong is what `StateChecker` excused it for.
+
+    The first record with a digest behind that is in its log, and tells at a start what it would
+    have told when it was applied.
+    """
+    damage = [each for each in recovery.problems if each.severity is Severity.DAMAGE]
+    misled_at = shadow.misled_at
+    return bool(damage) and all(
+        misled_at is not None
+        and each.code == "history-broken"
+        and each.offset is not None  # a record, not a file
+        and each.zxid is not None
+        and each.zxid > misled_at
+        for each in damage
+    )
 
 
 class PrimaryOrderChecker(Checker):
@@ -60,7 +95,7 @@ class CommitChecker(Checker):
 
     A server that was wiped or damaged counts again when it was given all that a leader has, or has
     followed one that a quorum without it had agreed to (R8). What it said before is worth nothing
-    from then on: what was agreed on beyond the tree must do without it.
+    from then on: what was committed beyond the tree must do without it.
     """
 
     name = "commit quorum"
@@ -71,7 +106,8 @@ class CommitChecker(Checker):
 
     def on_vouched(self, server: ServerId, zxid: Zxid) -> None:
         shadow = self.ledger.shadow_of(server)
-        if shadow.is_damaged:
+        # Who is alone serves what it has read: that this is not short, DurabilityChecker sees to.
+        if shadow.is_damaged and not self.ledger.is_alone:
             others = {s for s, known in self._vouched.items() if known >= zxid and s != server}
             if counter_of(zxid) == 0 and self.ledger.is_quorum(others, zxid):
                 shadow.is_damaged = False
@@ -126,7 +162,13 @@ class DurabilityChecker(Checker):
         shadow = self.ledger.shadow_of(server)
         why = "damage went unnoticed" if shadow.is_damaged else "a crash alone did this"
         if recovery.standing is not Standing.WHOLE:
+            is_served = recovery.tree is not None and recovery.standing is not Standing.DAMAGED
+            if self.ledger.is_alone and is_served and recovery.head < shadow.vouched:
+                head = format_zxid(recovery.head)
+                self._complain(server, f"it serves what is left, up to {head}", why)
             if shadow.vouched < 0 or shadow.is_damaged or shadow.is_catching_up:
+                return
+            if _shows_hole(shadow, recovery):
                 return
             if shadow.is_installing and recovery.standing is Standing.CATCHING_UP:
                 return
@@ -140,7 +182,9 @@ class DurabilityChecker(Checker):
         if (recovery.epochs.current or 0) < shadow.vouched_epoch:
             epoch = recovery.epochs.current
             self._complain(server, f"only epoch {epoch} of {shadow.vouched_epoch} is there", why)
-        if recovery.tree is not None and recovery.head in self.ledger.digests:
+        # One with a history that was given up may have it, as long as it does not serve it.
+        is_judged = recovery.head in self.ledger.digests and not shadow.is_stale
+        if recovery.tree is not None and is_judged:
             StateChecker(self.ledger).on_applied(server, recovery.tree)
 
     def _complain(self, server: ServerId, what: str, why: str) -> None:
@@ -162,14 +206,48 @@ class MultiChecker(Checker):
 
 
 class PurgeChecker(Checker):
-    """A purge leaves a proven way to recover."""
+    """A purge leaves a proven way to recover; a server that is fenced deletes nothing."""
 
     name = "purge"
 
-    def on_purged(self, server: ServerId, recovery: Recovery) -> None:
-        if recovery.standing is not Standing.WHOLE:
+    def on_purged(self, server: ServerId, standing: Standing, recovery: Recovery) -> None:
+        if standing is not Standing.WHOLE:
+            raise Violation(self.name, f"s{server} purges, and its data are {standing.value} to it")
+        # One that was misled has nothing that could be left, and is fenced soon.
+        if recovery.standing is not Standing.WHOLE and not _shows_hole(
+            self.ledger.shadow_of(server), recovery
+        ):
             reasons = "; ".join(str(problem) for problem in recovery.problems)
             raise Violation(
                 self.name,
                 f"what s{server} has left is {recovery.standing.value}: {reasons}",
             )
+
+
+class ToolChecker(Checker):
+    """No tool gives a vote back to a history that is known to be short (R14)."""
+
+    name = "tools"
+
+    def on_repaired(self, server: ServerId, recovery: Recovery) -> None:
+        shadow = self.ledger.shadow_of(server)
+        if recovery.standing is Standing.WHOLE and recovery.head < shadow.vouched:
+            raise Violation(
+                self.name,
+                f"s{server} vouched for {format_zxid(shadow.vouched)}; repaired, it ends at "
+                f"{format_zxid(recovery.head)} and would vote",
+            )
+
+    def on_rescued(self, server: ServerId, plan: RescuePlan, recovery: Recovery) -> None:
+        head, name = format_zxid(recovery.head), f"a rescue of s{server}"
+        if recovery.standing is not Standing.WHOLE or recovery.head != plan.head:
+            planned = format_zxid(plan.head)
+            raise Violation(
+                self.name, f"{name} leaves {recovery.standing.value} data to {head}, not {planned}"
+            )
+        if recovery.head in self.ledger.digests and recovery.tree is not None:
+            StateChecker(self.ledger).on_applied(server, recovery.tree)
+        # Who claims a later epoch than it has records of wins elections over those who have them.
+        claimed = recovery.epochs.current or 0
+        if plan.kind is not RescueKind.UNPROVEN and claimed > max(epoch_of(recovery.head), 0):
+            raise Violation(self.name, f"{name} ends at {head} and claims epoch {claimed}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepfast.sim.ledger import Ledger
 from keepfast.sim.operations import Operation, SessionView
-from keepfast.storage import Recovery
+from keepfast.storage import Recovery, RescuePlan, Standing
 from keepfast.tree import Tree
 from keepfast.wire import EventType, ServerId, Zxid
 
@@ -35,8 +35,14 @@ class Checker:
     def on_healed(self, server: ServerId, zxid: Zxid) -> None:
         """A server that had lost its history was given a tree by a leader."""
 
-    def on_purged(self, server: ServerId, recovery: Recovery) -> None:
-        """A server that was whole has purged; this is what it would find at a start."""
+    def on_purged(self, server: ServerId, standing: Standing, recovery: Recovery) -> None:
+        """A server has purged; what its data were to it, and what it would find at a start."""
+
+    def on_repaired(self, server: ServerId, recovery: Recovery) -> None:
+        """A tool has put the files of a server right; this is what it would find at a start."""
+
+    def on_rescued(self, server: ServerId, plan: RescuePlan, recovery: Recovery) -> None:
+        """A rescue was carried out as planned, on a copy of a server's files."""
 
     def on_answered(self, session: SessionView, operation: Operation) -> None:
         """A client got a reply."""
@@ -49,3 +55,6 @@ class Checker:
 
     def on_rewatched(self, session: SessionView, zxid: int) -> None:
         """A client that came back has set its watches again, on a server at `zxid`."""
+
+    def on_expired(self, session: SessionView) -> None:
+        """A client was told that its session has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from keepfast.sim.checkers.answers import NOT_LOGGED
 from keepfast.sim.checkers.base import Checker
 from keepfast.sim.ledger import Violation, ZnodeState
 from keepfast.sim.operations import Operation, SessionView
@@ -14,16 +15,13 @@ from keepfast.wire import (
     OpCode,
     Stat,
     codec_of,
+    counter_of,
     decode_txn_body,
     format_zxid,
 )
 
 READS: Final = frozenset(
     (OpCode.EXISTS, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
-)
-# No txn was made of these: the server was not able to take a write.
-_NOT_LOGGED: Final = frozenset(
-    (ErrorCode.SYSTEM_ERROR, ErrorCode.CONNECTION_LOSS, ErrorCode.UNIMPLEMENTED)
 )
 _STAT: Final = codec_of(Stat)
 
@@ -56,7 +54,7 @@ class WriteChecker(Checker):
         zxid = operation.zxid
         if operation.type is OpCode.SYNC:
             return
-        if operation.error in _NOT_LOGGED:
+        if operation.error in NOT_LOGGED or self._is_local_end(operation):
             return
         entry = self.ledger.decoded.get(zxid)  # type: ignore[call-overload]
         if entry is None:
@@ -88,6 +86,11 @@ class WriteChecker(Checker):
         if operation.type is OpCode.MULTI:
             self._check_multi(session, operation, entry.body)
 
+    def _is_local_end(self, operation: Operation) -> bool:
+        """Whether it ends a session that only its server knew: no txn says so."""
+        starts = self.ledger.session_starts
+        return operation.type is OpCode.CLOSE_SESSION and operation.session_id not in starts
+
     def _check_multi(self, session: SessionView, operation: Operation, body: Any) -> None:
         """All of a multi, or nothing."""
         failed = isinstance(body, MultiTxn) and any(
@@ -108,8 +111,10 @@ class ReadChecker(Checker):
     name = "reads"
 
     def on_answered(self, session: SessionView, operation: Operation) -> None:
-        if operation.type not in READS:
+        if operation.type not in READS or operation.error in NOT_LOGGED:
             return
+        if counter_of(operation.zxid) and operation.zxid not in self.ledger.digests:
+            self._complain(session, operation, "a state that is not in the agreed order")
         state = self.ledger.state_at(operation.path, operation.zxid)
         if operation.error:
             if operation.error != ErrorCode.NO_NODE or state.stat is not None:
@@ -141,12 +146,12 @@ class ReadChecker(Checker):
 
 
 class SyncChecker(Checker):
-    """Behind a sync a client sees every write that was answered, to anybody, before it asked."""
+    """After a sync a client sees every write that was answered, to anybody, before it asked."""
 
     name = "sync"
 
     def on_answered(self, session: SessionView, operation: Operation) -> None:
-        if operation.type is not OpCode.SYNC or operation.error:
+        if operation.type is not OpCode.SYNC or operation.error or operation.is_read_only:
             return
         if operation.zxid < operation.floor_zxid:
             raise Violation(

@@ -25,7 +25,7 @@ class EphemeralChecker(Checker):
 
 
 class ExpiryChecker(Checker):
-    """While nothing fails, no session ends whose client is there."""
+    """No session ends whose client is there: while nothing fails, or only its leader sleeps."""
 
     name = "sessions"
 
@@ -34,6 +34,8 @@ class ExpiryChecker(Checker):
         self.now_us = 0
         # Since when nothing fails; None: something may.
         self.calm_since_us: int | None = None
+        # Sessions whose clients are at servers that work: they must not end, whoever sleeps.
+        self.guarded: set[int] = set()
         self._heard: dict[int, tuple[int, int]] = {}
 
     def on_shown(self, session: SessionView, zxid: int) -> None:
@@ -41,7 +43,15 @@ class ExpiryChecker(Checker):
 
     def on_committed(self, server: ServerId, zxid: Zxid) -> None:
         header = self.ledger.decoded[zxid].header
-        if header.type != OpCode.CLOSE_SESSION or header.cxid or self.calm_since_us is None:
+        if header.type != OpCode.CLOSE_SESSION or header.cxid:
+            return
+        if header.session_id in self.guarded:
+            raise Violation(
+                self.name,
+                f"session {format_zxid(header.session_id)} is ended at {format_zxid(zxid)}: its "
+                "leader slept, and its client is at a server that did not",
+            )
+        if self.calm_since_us is None:
             return
         heard_us, timeout_ms = self._heard.get(header.session_id, (0, 0))
         calm_us = self.now_us - self.calm_since_us
@@ -50,4 +60,49 @@ class ExpiryChecker(Checker):
                 self.name,
                 f"session {format_zxid(header.session_id)} is ended at {format_zxid(zxid)}, "
                 "and its client is there",
+            )
+
+
+class ExpiredChecker(Checker):
+    """Who is told that its session has ended has lost it for good (R15).
+
+    Its end is in the history. A session of one server alone never was in the history; then it must
+    not come into it later, nor a znode of its making.
+    """
+
+    name = "expired"
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self.is_on = True
+        self._local: set[int] = set()
+
+    def on_expired(self, session: SessionView) -> None:
+        session_id = session.session_id
+        if session_id in self.ledger.session_ends or not self.is_on:
+            return
+        if session_id in self.ledger.session_starts:
+            raise Violation(
+                self.name,
+                f"c{session.client} is told that session {format_zxid(session_id)} has ended, and "
+                "it lives",
+            )
+        self._local.add(session_id)
+
+    def on_hung_up(self, session_id: int) -> None:
+        """A server has closed the connection of a client that it heard: its session were over."""
+        if session_id not in self.ledger.session_ends:
+            raise Violation(
+                self.name,
+                f"a client of session {format_zxid(session_id)} is hung up on because that has "
+                "ended, and it has not",
+            )
+
+    def on_committed(self, server: ServerId, zxid: Zxid) -> None:
+        session_id = self.ledger.decoded[zxid].header.session_id
+        if session_id in self._local and session_id in self.ledger.tree.sessions:
+            raise Violation(
+                self.name,
+                f"session {format_zxid(session_id)} begins at {format_zxid(zxid)}, after its "
+                "client was told that it has ended",
             )

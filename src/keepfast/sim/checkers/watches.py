@@ -21,7 +21,10 @@ def concerns(watch: Watch, event: Event) -> bool:
 
 
 class WatchChecker(Checker):
-    """See the module. Only one-shot watches are simulated."""
+    """Compares the events that clients are sent with the changes that they watch for.
+
+    Only one-shot watches are simulated.
+    """
 
     name = "watches"
 

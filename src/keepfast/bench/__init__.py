@@ -1,0 +1,11 @@
+"""A load generator for running servers, Apache's or ours: `keepfast bench`.
+
+What may live here: the works that are measured, how requests are kept in flight, and what was
+measured. It knows servers by their protocol only, and prints nothing.
+"""
+
+from keepfast.bench.latencies import Latencies
+from keepfast.bench.load import BenchFailed, Load, Measured, run_work
+from keepfast.bench.works import WORKS, Work
+
+__all__ = ["WORKS", "BenchFailed", "Latencies", "Load", "Measured", "Work", "run_work"]

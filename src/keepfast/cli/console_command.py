@@ -1,0 +1,90 @@
+"""The command of the console, and its arguments; see app.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+Work = Callable[[], int]
+
+
+Servers = Annotated[
+    str, typer.Argument(metavar="HOST:PORT[,...]", help="Client ports; others are found.")
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data", metavar="DIR", help="A server's data directory: history, past, proof. Repeatable."
+    ),
+]
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the page is served.")]
+AllowWrites = Annotated[
+    bool, typer.Option("--allow-writes", help="Let people change znodes; else read-only.")
+]
+Certificate = Annotated[
+    str | None, typer.Option("--tls-cert", metavar="FILE", help="PEM; beyond loopback.")
+]
+Key = Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="PEM; beyond loopback.")]
+LoginZnode = Annotated[
+    str,
+    typer.Option(
+        "--login-znode", metavar="/PATH", help="Who may read it may log in; beyond loopback."
+    ),
+]
+HostNames = Annotated[
+    list[str] | None,
+    typer.Option("--host-name", metavar="NAME", help="A name browsers use for it. Repeatable."),
+]
+Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark for audits; else embedded.")]
+Audits = Annotated[str, typer.Option(metavar="DIR", help="Where audits are kept.")]
+Interval = Annotated[
+    float,
+    typer.Option(min=0.1, metavar="SECONDS", help="Time between two requests to each server."),
+]
+AuditLog = Annotated[
+    str | None, typer.Option("--audit-log", metavar="FILE", help="Who changed what.")
+]
+
+
+def console_command(
+    servers: Servers,
+    data: Data = None,
+    listen: Listen = "127.0.0.1:8180",
+    allow_writes: AllowWrites = False,
+    certificate: Certificate = None,
+    key: Key = None,
+    login_znode: LoginZnode = "",
+    host_names: HostNames = None,
+    master: Master = None,
+    audits: Audits = "keepfast-audits",
+    audit_log: AuditLog = None,
+    interval: Interval = 2.0,
+) -> Work:
+    """Show an ensemble, of Keepfast or Apache, in a browser.
+
+    Servers, tree, sessions, changes as they happen; with --data the past and the proof, too.
+    """
+
+    def work() -> int:
+        from keepfast.cli.console import ConsoleArguments, console
+
+        return console(
+            ConsoleArguments(
+                servers,
+                tuple(data or ()),
+                listen,
+                allow_writes,
+                certificate,
+                key,
+                login_znode,
+                tuple(host_names or ()),
+                master,
+                audits,
+                audit_log,
+                interval,
+            )
+        )
+
+    return work

@@ -1,0 +1,581 @@
+"""Records and snapshots as rows about paths: what the relational replay shuffles and sums.
+
+A transaction is physical: it carries the resulting version, the parent's cversion, the ACL.  So
+each operation is one event of its path, and a create or delete one of the parent's too; nobody
+needs the tree to know what an event does.  A path is a 64-bit hash here, data the CRC that it has
+together with its path: neither travels.
+
+    EVENT   one operation on one path, or one child more or less
+    ZNODE   one znode of a snapshot
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keepfast.pipeline.decode.bodies import Bodies, locate_bodies, locate_operations
+from keepfast.pipeline.decode.frames import FRAME_HEADER_SIZE, Frames
+from keepfast.pipeline.decode.gather import Ints, View, take_bytes
+from keepfast.pipeline.decode.hashing import content_hashes, mixed
+from keepfast.pipeline.decode.slow_txns import read_acls
+from keepfast.pipeline.decode.snapshots import Nodes, SnapshotReader
+from keepfast.pipeline.decode.stat_crc import HASHED_STAT, crc_of
+from keepfast.pipeline.decode.txns import FileOrigin
+from keepfast.storage import ReadFile
+from keepfast.tree import (
+    CONFIG,
+    CONTAINER_OWNER,
+    QUOTA,
+    ROOT,
+    ZOOKEEPER,
+    acl_weight,
+    is_quota_stats,
+    ttl_owner,
+)
+from keepfast.wire import (
+    OPEN_ACL,
+    AclList,
+    CreateContainerTxn,
+    CreateTTLTxn,
+    CreateTxn,
+    CreateTxnV0,
+    DeleteTxn,
+    ErrorTxn,
+    LogEntry,
+    MalformedRecord,
+    MultiTxn,
+    OpCode,
+    SetACLTxn,
+    SetDataTxn,
+    decode_entry,
+    decode_text,
+    decode_txn_body,
+    encode_text,
+)
+
+Rows = NDArray[np.void]
+Hashes = NDArray[np.uint64]
+
+_HEADER_SIZE = 32
+_BODY_OFFSET = FRAME_HEADER_SIZE + _HEADER_SIZE
+_DIGEST_SIZE = 12
+_WORD = 4
+_DIGEST_VERSION = 2
+_CREATES = (OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL)
+_DELETES = (OpCode.DELETE, OpCode.DELETE_CONTAINER)
+_SETS = (OpCode.SET_DATA, OpCode.RECONFIG)
+_OPEN_WEIGHT = acl_weight(OPEN_ACL)
+_ROOT, _CONFIG, _RESERVED = ROOT.encode(), CONFIG.encode(), f"{ZOOKEEPER}/".encode()
+_RESERVED_HEAD = int.from_bytes(_RESERVED[:8])
+_OPERATIONS = (
+    *(CreateTxn, CreateTxnV0, CreateContainerTxn, CreateTTLTxn),
+    *(DeleteTxn, SetDataTxn, SetACLTxn),
+)
+# In the place of a parent's cversion: one more than before (the create record of old).
+NEXT_CVERSION = -1
+
+
+class Happening(IntEnum):
+    """What an event is."""
+
+    CREATED = 0
+    DELETED = 1
+    DATA = 2
+    ACL = 3
+    CHILD_ADDED = 4
+    CHILD_GONE = 5
+    # A session's end that does not list its ephemerals: an event of every path that it owns.
+    SESSION_GONE = 6
+
+
+EVENT = np.dtype(
+    [
+        *(("path", "u8"), ("zxid", "i8"), ("time", "i8"), ("owner", "i8"), ("weight", "u8")),
+        *(("parent", "u8"), ("value", "i4"), ("crc", "u4"), ("late", "u4")),
+        *(("kind", "u1"), ("marks", "u1")),
+    ]
+)
+ZNODE = np.dtype(
+    [
+        *(("path", "u8"), ("parent", "u8"), ("weight", "u8"), ("crc", "u4"), ("marks", "u1")),
+        ("stat", HASHED_STAT),
+    ]
+)
+# Marks of a path: below /zookeeper, which Apache's digest leaves out; and each member's own znode.
+RESERVED, OWN = 1, 2
+# In `late`: no digest follows in this part of the log.
+NO_DIGEST = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class PathTable:
+    """What is kept of paths."""
+
+    keys: Hashes
+    crcs: list[int]
+    marks: NDArray[np.uint8]
+    is_counted: list[bool]  # their data counts; servers rewrite that of quota statistics themselves
+    parents: Hashes
+
+
+def path_table(raws: list[bytes]) -> PathTable:
+    """The keys of paths as they lie in files; the root may be empty."""
+    raws = [raw or _ROOT for raw in raws]
+    joined = b"".join(raws)
+    texts = raws
+    if not joined.isascii():
+        # Of what is not ASCII, files may hold two forms.
+        raws = [encode_text(decode_text(raw)) for raw in raws]
+        texts = [decode_text(raw).encode() for raw in raws]
+        joined = b"".join(raws)
+    ends = np.cumsum(np.array([len(raw) for raw in raws], np.int64))
+    starts = np.append(0, ends)[: len(raws)]
+    view = View(joined)
+    crcs = [zlib.crc32(text) for text in texts]
+    marks = np.zeros(len(raws), np.uint8)
+    is_counted = [True] * len(raws)
+    is_odd = (view.longs(starts) == _RESERVED_HEAD) | (ends - starts == len(_ROOT))
+    for row in np.flatnonzero(is_odd).tolist():
+        marks[row] = _marks(raws[row])
+        is_counted[row] = not is_quota_stats(decode_text(raws[row]))
+        if raws[row] == _ROOT:
+            crcs[row] = 0
+    keys, parents = keys_at(view, starts, ends), parents_at(view, starts, ends)
+    return PathTable(keys, crcs, marks, is_counted, parents)
+
+
+def parents_at(view: View, starts: Ints, ends: Ints) -> Hashes:
+    """The keys of the parents of paths where they lie: up to the last slash."""
+    slashes = np.flatnonzero(view.bytes[: view.size] == ord("/"))
+    above = np.append(slashes, 0)[np.searchsorted(slashes, ends) - 1]
+    parents = keys_at(view, starts, np.maximum(above, starts))
+    return np.where(above <= starts, _ROOT_KEY, parents)
+
+
+def _marks(raw: bytes) -> int:
+    return (RESERVED if raw.startswith(_RESERVED) else 0) | (OWN if raw == _CONFIG else 0)
+
+
+def path_keys(raws: list[bytes]) -> Hashes:
+    """The 64-bit hashes of paths."""
+    if not raws:
+        return np.empty(0, np.uint64)
+    ends = np.cumsum(np.array([len(raw) for raw in raws], np.int64))
+    return keys_at(View(b"".join(raws)), np.append(0, ends[:-1]), ends)
+
+
+def keys_at(view: View, starts: Ints, ends: Ints) -> Hashes:
+    """The same for paths where they lie; an empty one is none."""
+    lengths = ends - starts
+    keys = np.zeros(len(starts), np.uint64)
+    long = lengths >= _WORD
+    if long.any():
+        keys[long] = content_hashes(view, starts[long], ends[long])
+    if not long.all():
+        short = np.zeros(len(starts), np.uint64)
+        for place in range(_WORD - 1):
+            octet = view.octets(np.minimum(starts + place, view.size - 1)).astype(np.uint64)
+            short = short << np.uint64(8) | np.where(place < lengths, octet, np.uint64(0))
+        keys[~long] = mixed(short | lengths.astype(np.uint64) << np.uint64(32))[~long]
+    return keys
+
+
+_ROOT_KEY = path_keys([_ROOT])[0]
+
+
+@dataclass(slots=True)
+class LogEvents:
+    """The events of some records, and what the records say about the whole tree."""
+
+    events: list[Rows] = field(default_factory=list)
+    # Of the records with a digest: zxid and digest.
+    zxids: list[Ints] = field(default_factory=list)
+    digests: list[Hashes] = field(default_factory=list)
+    records: int = 0
+    undecodable: list[int] = field(default_factory=list)  # offsets in the file
+    sessions: set[int] = field(default_factory=set)  # of those that were asked for, seen in headers
+    config: tuple[int, bytes] | None = None  # the newest change of the members
+
+    def rows(self) -> Rows:
+        """All events, with the distance to the first digest that covers each."""
+        if not self.events:
+            return np.empty(0, EVENT)
+        rows = np.concatenate(self.events)
+        stated = np.concatenate(self.zxids) if self.zxids else np.empty(0, np.int64)
+        place = np.searchsorted(stated, rows["zxid"])
+        due = np.append(stated, 0)[place]
+        rows["late"] = np.where(place < len(stated), due - rows["zxid"], NO_DIGEST)
+        return rows
+
+
+def add_frames(found: LogEvents, frames: Frames, wanted_sessions: frozenset[int]) -> None:
+    """Add the events of sound records."""
+    view, offsets = frames.view, frames.offsets
+    types = frames.header("type")
+    ends = offsets + frames.lengths + FRAME_HEADER_SIZE
+    bodies = locate_bodies(view, types, offsets + _BODY_OFFSET, ends)
+    found.records += len(offsets)
+    if wanted_sessions:
+        seen = set(frames.header("session_id").tolist())
+        found.sessions |= seen & wanted_sessions
+    zxids = frames.header("zxid")
+    heads = _Heads(zxids, frames.header("time"), frames.header("session_id"))
+    plain = bodies.ok & (types != OpCode.MULTI)
+    parts: list[tuple[Ints, Rows]] = [
+        *_operations(view, bodies, np.flatnonzero(plain), heads, None),
+        *_multis(found, frames, bodies, ends, heads),
+        *_closed(view, bodies, np.flatnonzero(plain & (types == OpCode.CLOSE_SESSION)), heads),
+    ]
+    slow = np.flatnonzero(~bodies.ok)
+    digest_at = bodies.end
+    stated = bodies.ok & (ends - digest_at >= _DIGEST_SIZE)
+    stated &= view.ints(np.minimum(digest_at, view.size - 1)) == _DIGEST_VERSION
+    digests = view.longs(np.minimum(digest_at + 4, view.size - 1)).view(np.uint64)
+    for row in slow.tolist():
+        entry = _decoded(found, frames, row)
+        if entry is not None:
+            events = _slow_events(entry)
+            parts.append((np.full(len(events), row), events))
+            if entry.digest is not None and entry.digest.version == _DIGEST_VERSION:
+                stated[row], digests[row] = True, np.uint64(entry.digest.tree_digest)
+    _note_config(found, view, bodies, zxids)
+    order = np.concatenate([rows for rows, _ in parts]) if parts else np.empty(0)
+    if len(order):
+        events = np.concatenate([events for _, events in parts])
+        # Operations of a multi keep their order, and so does a parent's event behind its child's.
+        found.events.append(events[np.argsort(order, kind="stable")])
+    found.zxids.append(zxids[stated])
+    found.digests.append(digests[stated])
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    zxids: Ints
+    times: Ints
+    sessions: Ints
+
+
+def _decoded(found: LogEvents, frames: Frames, row: int) -> LogEntry | None:
+    start = int(frames.offsets[row]) + FRAME_HEADER_SIZE
+    try:
+        return decode_entry(frames.view.data[start : start + int(frames.headers["length"][row])])
+    except MalformedRecord:
+        found.undecodable.append(frames.base + int(frames.offsets[row]))
+        return None
+
+
+def _note_config(found: LogEvents, view: View, bodies: Bodies, zxids: Ints) -> None:
+    for row in np.flatnonzero(bodies.ok & (bodies.types == OpCode.RECONFIG)).tolist():
+        start, length = int(bodies.data[row]), max(int(bodies.data_length[row]), 0)
+        found.config = (int(zxids[row]), view.data[start : start + length])
+
+
+def _operations(
+    view: View, bodies: Bodies, rows: Ints, heads: _Heads, owners: Ints | None
+) -> Iterator[tuple[Ints, Rows]]:
+    """The events of creates, deletes and sets; `owners`: the record that each body belongs to."""
+    types = bodies.types[rows]
+    wanted = np.isin(types, (*_CREATES, *_DELETES, *_SETS, OpCode.SET_ACL))
+    rows, types = rows[wanted], types[wanted]
+    if not len(rows):
+        return
+    records = rows if owners is None else owners[rows]
+    coded = take_bytes(view, bodies.path[rows], bodies.path_length[rows]).dictionary_encode()
+    paths = path_table(coded.dictionary.to_pylist())
+    codes = np.asarray(coded.indices)
+    events = np.zeros(len(rows), EVENT)
+    events["path"], events["marks"] = paths.keys[codes], paths.marks[codes]
+    events["zxid"], events["time"] = heads.zxids[records], heads.times[records]
+    is_create, is_delete = np.isin(types, _CREATES), np.isin(types, _DELETES)
+    is_acl = types == OpCode.SET_ACL
+    is_set = ~(is_create | is_delete | is_acl)
+    events["kind"] = np.select(
+        [is_create, is_delete, is_acl],
+        [Happening.CREATED, Happening.DELETED, Happening.ACL],
+        Happening.DATA,
+    )
+    events["value"] = np.where(is_create, bodies.parent_cversion[rows], bodies.version[rows])
+    _put_crcs(events, view, bodies, rows, np.flatnonzero(is_create | is_set), paths, codes)
+    has_acl = np.flatnonzero(is_create | is_acl)
+    if len(has_acl):
+        events["weight"][has_acl] = _weights(view, bodies, rows[has_acl])
+    owner = np.where(bodies.ephemeral[rows], heads.sessions[records], 0)
+    owner[types == OpCode.CREATE_CONTAINER] = CONTAINER_OWNER
+    ttl = types == OpCode.CREATE_TTL
+    owner[ttl] = ttl_owner(0) | bodies.ttl[rows][ttl]
+    events["owner"] = np.where(is_create, owner, 0)
+    events["parent"] = paths.parents[codes]
+    moves = is_create | is_delete
+    parents = parents_of(events[moves])
+    # A parent's event directly behind its child's: stable by record, then by place.
+    place = np.concatenate([np.arange(len(rows)), np.flatnonzero(moves)])
+    order = np.argsort(place, kind="stable")
+    yield np.concatenate([records, records[moves]])[order], np.concatenate([events, parents])[order]
+
+
+def parents_of(events: Rows) -> Rows:
+    """What creations and deletions are to the parents."""
+    parents = events.copy()
+    parents["path"] = events["parent"]
+    parents["kind"] = np.where(
+        events["kind"] == Happening.CREATED, Happening.CHILD_ADDED, Happening.CHILD_GONE
+    )
+    parents["owner"] = parents["parent"] = parents["crc"] = parents["weight"] = 0
+    # The parent of a znode below /zookeeper is below it too, or is /zookeeper itself.
+    parents["marks"] &= ~np.uint8(OWN)
+    return parents
+
+
+def _put_crcs(
+    events: Rows,
+    view: View,
+    bodies: Bodies,
+    rows: Ints,
+    wanted: Ints,
+    paths: PathTable,
+    codes: Ints,
+) -> None:
+    data = memoryview(view.data)
+    starts = bodies.data[rows[wanted]].tolist()
+    lengths = np.maximum(bodies.data_length[rows[wanted]], 0).tolist()
+    crc32 = zlib.crc32
+    found = []
+    crcs, is_counted = paths.crcs, paths.is_counted
+    for code, start, length in zip(codes[wanted].tolist(), starts, lengths, strict=True):
+        is_read = length and is_counted[code]
+        found.append(crc32(data[start : start + length], crcs[code]) if is_read else crcs[code])
+    events["crc"][wanted] = found
+
+
+def _weights(view: View, bodies: Bodies, rows: Ints) -> Hashes:
+    coded = take_bytes(view, bodies.acl[rows], bodies.acl_length[rows]).dictionary_encode()
+    lists = [read_acls(raw) for raw in coded.dictionary.to_pylist()]
+    weights = np.array([weight_of_acl(acl) for acl in lists], np.uint64)
+    return weights.take(np.asarray(coded.indices))
+
+
+def weight_of_acl(acl: AclList | None) -> int:
+    """What an ACL list counts; a null one is the open one."""
+    return _OPEN_WEIGHT if acl is None else acl_weight(acl)
+
+
+def _multis(
+    found: LogEvents, frames: Frames, bodies: Bodies, ends: Ints, heads: _Heads
+) -> Iterator[tuple[Ints, Rows]]:
+    view = frames.view
+    multis = np.flatnonzero(bodies.ok & (bodies.types == OpCode.MULTI))
+    if not len(multis):
+        return
+    starts = frames.offsets[multis] + _BODY_OFFSET
+    ops = locate_operations(view, starts, ends[multis], bodies.count[multis])
+    inner = locate_bodies(view, ops.types, ops.starts, ops.ends, inside_multi=True)
+    owners = multis[ops.rows]
+    # One failed operation, and nothing of a multi is applied.
+    failed = np.unique(owners[ops.types == OpCode.ERROR])
+    odd = np.setdiff1d(np.unique(owners[~inner.ok]), failed)
+    good = np.flatnonzero(~np.isin(owners, np.concatenate([failed, odd])))
+    yield from _operations(view, inner, good, heads, owners)
+    for row in odd.tolist():
+        entry = _decoded(found, frames, row)
+        if entry is not None:
+            events = _slow_events(entry)
+            yield np.full(len(events), row), events
+
+
+def _closed(view: View, bodies: Bodies, rows: Ints, heads: _Heads) -> Iterator[tuple[Ints, Rows]]:
+    """The ephemerals that go with sessions: those that are listed, or all of a session."""
+    bare = rows[bodies.count[rows] < 0]
+    if len(bare):
+        events = np.zeros(len(bare), EVENT)
+        events["kind"] = Happening.SESSION_GONE
+        events["zxid"], events["owner"] = heads.zxids[bare], heads.sessions[bare]
+        yield bare, events
+    listed: list[bytes] = []
+    records: list[int] = []
+    for row in rows[bodies.count[rows] > 0].tolist():
+        position = int(bodies.path[row]) + 4
+        for _ in range(int(bodies.count[row])):
+            length = int.from_bytes(view.data[position : position + 4])
+            position += 4 + length
+            listed.append(view.data[position - length : position])
+            records.append(row)
+    if listed:
+        owners = np.array(records, np.int64)
+        yield np.repeat(owners, 2), _deletions(listed, heads.zxids[owners])
+
+
+def _deletions(paths: list[bytes], zxids: Ints) -> Rows:
+    """Each path's event, and directly behind it its parent's."""
+    table = path_table(paths)
+    events = np.zeros(len(paths), EVENT)
+    events["kind"], events["zxid"] = Happening.DELETED, zxids
+    events["path"], events["parent"], events["marks"] = table.keys, table.parents, table.marks
+    return np.stack([events, parents_of(events)], axis=1).reshape(-1)
+
+
+def _slow_events(entry: LogEntry) -> Rows:
+    """The events of one record that `wire` decoded."""
+    header, body = entry.header, entry.body
+    zxids = np.array([header.zxid], np.int64)
+    if isinstance(body, MultiTxn):
+        try:
+            subs = [decode_txn_body(sub.type, sub.data) for sub in body.txns or ()]
+        except MalformedRecord:
+            subs = []
+        if any(isinstance(sub, ErrorTxn) for sub in subs):
+            subs = []
+        found = [_slow_events(LogEntry(header, sub, None)) for sub in subs]
+        return np.concatenate([np.empty(0, EVENT), *found])
+    row = np.zeros(1, EVENT)
+    row["zxid"], row["time"] = header.zxid, header.time_ms
+    if header.type == OpCode.CLOSE_SESSION and not isinstance(body, _OPERATIONS):
+        listed = [encode_text(path) for path in getattr(body, "paths", None) or ()]
+        if listed:
+            return _deletions(listed, np.repeat(zxids, len(listed)))
+        row["kind"], row["owner"] = Happening.SESSION_GONE, header.session_id
+        return row
+    if not isinstance(body, _OPERATIONS):
+        return np.empty(0, EVENT)
+    raw = encode_text(body.path)
+    if isinstance(body, DeleteTxn):
+        return _deletions([raw], zxids)
+    table = path_table([raw])
+    row["path"], row["parent"], row["marks"] = table.keys, table.parents, table.marks
+    data = getattr(body, "data", None) or b""
+    row["crc"] = zlib.crc32(data, table.crcs[0]) if table.is_counted[0] else table.crcs[0]
+    if isinstance(body, SetDataTxn):
+        row["kind"], row["value"] = Happening.DATA, body.version
+        return row
+    row["weight"] = weight_of_acl(body.acl)
+    if isinstance(body, SetACLTxn):
+        row["kind"], row["value"] = Happening.ACL, body.version
+        return row
+    row["value"] = getattr(body, "parent_cversion", NEXT_CVERSION)
+    row["owner"] = header.session_id if getattr(body, "ephemeral", False) else 0
+    if isinstance(body, CreateContainerTxn):
+        row["owner"] = CONTAINER_OWNER
+    elif isinstance(body, CreateTTLTxn):
+        row["owner"] = ttl_owner(body.ttl)
+    return np.concatenate([row, parents_of(row)])
+
+
+# -- snapshots -------------------------------------------------------------------------------------
+
+
+def znode_rows(nodes: Nodes, weights: dict[int, int]) -> Rows:
+    """Znodes of a snapshot as rows; `weights`: what its ACLs count, by their keys."""
+    view, tail, offsets = nodes.view, nodes.tail, nodes.offsets
+    rows = np.zeros(len(offsets), ZNODE)
+    starts, ends = offsets + 4, nodes.data_at
+    rows["path"] = keys_at(view, starts, ends)
+    rows["parent"] = parents_at(view, starts, ends)
+    odd = _odd_paths(nodes)
+    rows["crc"] = _znode_crcs(nodes)
+    distinct, codes = np.unique(view.longs(tail), return_inverse=True)
+    rows["weight"] = np.array([weights.get(key, 1) for key in distinct.tolist()], np.uint64)[codes]
+    stat = rows["stat"]
+    places = {"czxid": 8, "mzxid": 16, "ctime": 24, "mtime": 32, "owner": 52, "pzxid": 60}
+    for name, distance in places.items():
+        stat[name] = view.longs(tail + distance)
+    for name, distance in {"version": 40, "cversion": 44, "aversion": 48}.items():
+        stat[name] = view.ints(tail + distance)
+    if len(odd):
+        table = path_table([_path_at(nodes, row) for row in odd.tolist()])
+        rows["path"][odd], rows["parent"][odd] = table.keys, table.parents
+        rows["marks"][odd] = table.marks
+        for index, row in enumerate(odd.tolist()):
+            data = znode_data(nodes, row) if table.is_counted[index] else b""
+            rows["crc"][row] = zlib.crc32(data, table.crcs[index])
+    return rows
+
+
+def _path_at(nodes: Nodes, row: int) -> bytes:
+    start = int(nodes.offsets[row]) + 4
+    return nodes.view.data[start : start + int(nodes.path_lengths[row])]
+
+
+def _odd_paths(nodes: Nodes) -> Ints:
+    """Znodes whose paths are looked at one by one: the root, those below /zookeeper, not ASCII."""
+    view, starts, lengths = nodes.view, nodes.offsets + 4, nodes.path_lengths
+    is_odd = (lengths == 0) | ((view.longs(starts) == _RESERVED_HEAD) & (lengths >= len(_RESERVED)))
+    raw = take_bytes(view, starts, lengths)
+    content = np.frombuffer(raw.buffers()[2] or b"", np.uint8)
+    if len(content) and content.max() >= 0x80:
+        is_odd |= np.array([not value.isascii() for value in raw.to_pylist()])
+    return np.flatnonzero(is_odd)
+
+
+def _znode_crcs(nodes: Nodes) -> list[int]:
+    data = memoryview(nodes.view.data)
+    starts = (nodes.offsets + 4).tolist()
+    ends = nodes.data_at.tolist()
+    sizes = np.maximum(nodes.data_lengths, 0).tolist()
+    crc32 = zlib.crc32
+    return [
+        crc32(data[end + 4 : end + 4 + size], crc32(data[start:end]))
+        if size
+        else crc32(data[start:end])
+        for start, end, size in zip(starts, ends, sizes, strict=True)
+    ]
+
+
+def znode_states(rows: Rows) -> Hashes:
+    """What each znode of a snapshot adds to our digest."""
+    crc = crc_of(rows["crc"], rows["stat"]).astype(np.uint64)
+    is_own = rows["marks"] & OWN != 0
+    return np.where(is_own, np.uint64(0), (crc + np.uint64(1)) * rows["weight"])
+
+
+def znode_data(nodes: Nodes, row: int) -> bytes:
+    """The data of one znode; empty if it is null."""
+    start = int(nodes.data_at[row]) + 4
+    return nodes.view.data[start : start + max(int(nodes.data_lengths[row]), 0)]
+
+
+class SnapshotRows:
+    """The znodes of a snapshot as rows, some at a time."""
+
+    def __init__(self, file: ReadFile, path: str) -> None:
+        self.reader = SnapshotReader(file, FileOrigin(file=path))
+        self.config = b""  # the text that names the members
+
+    def batches(self) -> Iterator[Rows]:
+        """All znodes, and the built-in ones that a server adds; raises CorruptSnapshot."""
+        builtin = builtin_rows()
+        seen: list[Hashes] = []
+        for rows in self._rows(self.reader.nodes()):
+            seen.append(np.intersect1d(rows["path"], builtin["path"]))
+            yield rows
+        missing = ~np.isin(builtin["path"], np.concatenate([builtin["path"][:0], *seen]))
+        if missing.any():
+            yield builtin[missing]
+
+    def part(self, start: int, stop: int | None, *, is_guess: bool = False) -> Iterator[Rows]:
+        """The znodes that begin in a range of bytes; see `SnapshotReader.part`."""
+        return self._rows(self.reader.part(start, stop, is_guess=is_guess))
+
+    def _rows(self, found: Iterator[Nodes]) -> Iterator[Rows]:
+        weights: dict[int, int] = {}
+        for nodes in found:
+            if not weights:
+                known = self.reader.acls.items()
+                weights = {key: acl_weight(acl) for key, acl in known} | {-1: _OPEN_WEIGHT}
+            rows = znode_rows(nodes, weights)
+            for row in np.flatnonzero(rows["marks"] & OWN).tolist():
+                self.config = znode_data(nodes, row)
+            yield rows
+
+
+def builtin_rows() -> Rows:
+    """Apache's built-in znodes, which come from no record."""
+    table = path_table([path.encode() for path in (ROOT, ZOOKEEPER, QUOTA)])
+    rows = np.zeros(len(table.crcs), ZNODE)
+    rows["path"], rows["parent"], rows["marks"] = table.keys, table.parents, table.marks
+    rows["crc"], rows["weight"] = table.crcs, _OPEN_WEIGHT
+    return rows

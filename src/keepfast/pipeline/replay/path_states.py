@@ -1,0 +1,351 @@
+"""The states of paths, from their events: what each event made of its znode, and what that sums to.
+
+All events of a path are in one place, in order.  The stat behind an event is put together from the
+last events that set each of its fields; so the CRC of the znode before and behind each event is
+known for all of them at once, and no tree is built.  Sums over paths then tell about the tree:
+
+    digests     Apache's tree digest is a sum of CRCs: of all that events change, up to each record,
+                it has to be what the digests in the records change.  Compared range by range, with
+                a random factor for each record, so that one number speaks for all of a range.
+    states      our own digest is such a sum too: the state at the zxid of a snapshot
+    windows     a fuzzy snapshot has each znode as it was at some moment while it was copied: the
+                states of the paths that changed meanwhile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keepfast.pipeline.decode.events import (
+    EVENT,
+    NEXT_CVERSION,
+    NO_DIGEST,
+    OWN,
+    RESERVED,
+    ZNODE,
+    Happening,
+    Rows,
+    parents_of,
+)
+from keepfast.pipeline.decode.gather import Bools, Ints
+from keepfast.pipeline.decode.hashing import Hashes, mixed
+from keepfast.pipeline.decode.stat_crc import HASHED_STAT, crc_of
+
+RANGE_BITS = 12
+_MASK = (1 << 64) - 1
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_BASE = len(Happening)  # the kind of a row that is a znode of the base
+
+WINDOW = np.dtype([("path", "u8"), ("state", "u8")])
+
+
+def factors(zxids: Ints) -> Hashes:
+    """The factor of each record in the sum of its range: odd, so that nothing is lost."""
+    return mixed(zxids.astype(np.uint64) * _FACTOR) | np.uint64(1)
+
+
+@dataclass(frozen=True, slots=True)
+class StateCut:
+    """A moment at which a snapshot was begun, and until when its content may be ahead."""
+
+    zxid: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateChain:
+    """A part of the history without a hole, as the reducers see it."""
+
+    first: int  # records up to here are the base's
+    exact_from: int  # before this a fuzzy base may be ahead: single states mean nothing
+
+
+@dataclass(slots=True)
+class PathSums:
+    """What one bucket of paths sums to."""
+
+    # By part of the log and range of zxids: the sum with factors; part and range as keys.
+    keys: NDArray[np.int64]  # two columns
+    digests: Hashes
+    carried: Hashes  # by part: changes behind its last digest
+    before: int  # the base, and changes before its window's end
+    states: Hashes  # by cut: the changes of our digest since the cut before
+    touched: Hashes  # by cut: the state at the cut of the paths that its window touches
+    odd: int  # events that do not fit
+    first_odd: int
+
+
+@dataclass
+class States:
+    """Rows sorted by path and zxid, and the state of the znode behind each."""
+
+    rows: Rows
+    part: Ints
+    is_first: Bools
+    is_base: Bools
+    stats: NDArray[np.void]
+    crc: Hashes  # of the znode; 0 where it is not there
+    state: Hashes  # what it adds to our digest
+    odd: Bools
+    is_there: Bools
+    # The rows that say its parent, its ACL and its data.
+    born: Ints
+    acl: Ints
+    data: Ints
+
+    @cached_property
+    def zxid(self) -> Ints:
+        """The zxids; those of the base are before all."""
+        return np.where(self.is_base, np.int64(-1), self.rows["zxid"])
+
+    @cached_property
+    def starts(self) -> Ints:
+        """The first row of each path."""
+        return np.flatnonzero(self.is_first)
+
+    @cached_property
+    def by_time(self) -> Ints:
+        """The rows in the order of their zxids."""
+        return np.argsort(self.zxid, kind="stable")
+
+    @cached_property
+    def times(self) -> Ints:
+        """The zxids in order."""
+        return self.zxid[self.by_time]
+
+
+def path_states(base: Rows, events: Rows, parts: Ints) -> States:
+    """The states behind all events; `events` are in the order of the history."""
+    rows = np.concatenate([_as_events(base), events])
+    part = np.concatenate([np.full(len(base), -1), parts])
+    # By path; what is before stays before.
+    order = np.argsort(np.ascontiguousarray(rows["path"]), kind="stable")
+    is_base = order < len(base)
+    places = np.minimum(order, max(len(base) - 1, 0))
+    rows, part = rows[order], part[order]
+    kind = rows["kind"]
+    count = len(rows)
+    is_first = np.ones(count, np.bool_)
+    is_first[1:] = rows["path"][1:] != rows["path"][:-1]
+
+    def last(wanted: Bools) -> Ints:
+        """The row of the same path, up to each, that is one of these; or the path's first."""
+        index = np.where(wanted | is_first, np.arange(count), 0)
+        return np.maximum.accumulate(index)
+
+    born = is_base | (kind == Happening.CREATED)
+    life = last(born | (kind == Happening.DELETED))
+    is_there = born[life]
+    start = last(born)
+    data = last(born | (kind == Happening.DATA))
+    acl = last(born | (kind == Happening.ACL))
+    child = last(born | (kind == Happening.CHILD_ADDED) | (kind == Happening.CHILD_GONE))
+    of_base = base["stat"][places] if len(base) else np.zeros(count, HASHED_STAT)
+    stats = np.zeros(count, HASHED_STAT)
+
+    def put(name: str, source: Ints, stored: str, otherwise: NDArray[np.int64] | int) -> None:
+        made = otherwise if isinstance(otherwise, int) else otherwise[source]
+        stats[name] = np.where(is_base[source], of_base[stored][source], made)
+
+    put("czxid", start, "czxid", rows["zxid"])
+    put("ctime", start, "ctime", rows["time"])
+    put("owner", start, "owner", rows["owner"])
+    put("mzxid", data, "mzxid", rows["zxid"])
+    put("mtime", data, "mtime", rows["time"])
+    put("version", data, "version", np.where(kind == Happening.DATA, rows["value"], 0))
+    put("aversion", acl, "aversion", np.where(kind == Happening.ACL, rows["value"], 0))
+    born_pzxid = np.where(is_base[start], of_base["pzxid"][start], rows["zxid"][start])
+    moved = rows["zxid"][child]
+    stats["pzxid"] = np.where(is_base[child], born_pzxid, np.maximum(moved, born_pzxid))
+    stats["cversion"] = _cversions(rows, of_base, is_base, start, last)
+    prefix = rows["crc"][data]
+    crc = np.where(is_there, crc_of(prefix, stats), 0).astype(np.uint64)
+    weight = rows["weight"][acl]
+    is_own = rows["marks"] & OWN != 0
+    state = np.where(is_there & ~is_own, (crc + np.uint64(1)) * weight, np.uint64(0))
+    before = np.roll(is_there, 1) & ~is_first
+    odd = ~is_base & np.where(kind == Happening.CREATED, before, ~before)
+    version = np.roll(stats["version"].astype(np.int64), 1)
+    is_set = (kind == Happening.DATA) & ~is_own & before
+    odd |= is_set & (rows["value"] != _next_version(version))
+    return States(
+        *(rows, part, is_first, is_base, stats, crc, state, odd, is_there),
+        *(start, acl, data),
+    )
+
+
+def last_states(states: States) -> Rows:
+    """The znodes that are there behind all events, as rows that the next events can begin with."""
+    last = np.append(states.starts, len(states.rows))[1:] - 1
+    last = last[states.is_there[last]]
+    rows = np.zeros(len(last), ZNODE)
+    rows["path"] = states.rows["path"][last]
+    rows["parent"] = states.rows["parent"][states.born[last]]
+    rows["weight"] = states.rows["weight"][states.acl[last]]
+    rows["crc"] = states.rows["crc"][states.data[last]]
+    rows["marks"] = states.rows["marks"][last]
+    rows["stat"] = states.stats[last]
+    return rows
+
+
+def _next_version(version: Ints) -> Ints:
+    # Versions wrap, and newer leaders skip -1.
+    wrapped = np.where(version == 2**31 - 1, -(2**31), version + 1)
+    return np.where(version == -2, 0, wrapped)
+
+
+def _as_events(base: Rows) -> Rows:
+    rows = np.zeros(len(base), EVENT)
+    rows["kind"] = _BASE
+    for name in ("path", "weight", "crc", "marks", "parent"):
+        rows[name] = base[name]
+    rows["owner"] = base["stat"]["owner"]
+    return rows
+
+
+def _cversions(
+    rows: Rows, of_base: Rows, is_base: Bools, start: Ints, last: Callable[[Bools], Ints]
+) -> Ints:
+    """The cversions: that of the last child that says one, and one more for each that does not."""
+    kind = rows["kind"]
+    added = kind == Happening.CHILD_ADDED
+    says = added & (rows["value"] != NEXT_CVERSION)
+    born = np.where(is_base[start], of_base["cversion"][start].astype(np.int64), 0)
+    said = last(says | (start == np.arange(len(rows))))
+    told = np.where(says[said] & (said > start), rows["value"][said].astype(np.int64), -(2**31))
+    counts = np.cumsum(added & ~says)
+    since = counts - counts[np.maximum(said, start)]
+    found: Ints = np.maximum(born, told) + since
+    return found
+
+
+# -- ephemerals of sessions that list none ---------------------------------------------------------
+
+
+def closed_ephemerals(base: Rows, events: Rows, parts: Ints) -> tuple[Rows, Ints]:
+    """The deletions that come with the ends of sessions whose records do not list them.
+
+    `events` are creations of ephemerals, deletions, and ends of sessions, in order.
+    """
+    ends = events["kind"] == Happening.SESSION_GONE
+    if not ends.any():
+        return events[:0], parts[:0]
+    gone = events[ends]
+    gone_parts = parts[ends]
+    order = np.lexsort((gone["zxid"], gone["owner"]))
+    gone, gone_parts = gone[order], gone_parts[order]
+    born = np.concatenate([_as_events(base[base["stat"]["owner"] != 0]), events[~ends]])
+    born = born[np.argsort(born["path"], kind="stable")]
+    is_life = (born["kind"] == Happening.CREATED) | (born["kind"] == _BASE)
+    following = np.full(len(born), np.iinfo(np.int64).max)
+    same = born["path"][1:] == born["path"][:-1]
+    following[:-1][same] = born["zxid"][1:][same]
+    rows = np.flatnonzero(is_life & (born["owner"] != 0))
+    # The first end of the owner's session behind the birth, if the znode is there until then.
+    keys = np.stack([gone["owner"], gone["zxid"]], axis=1)
+    place = _search(keys, born["owner"][rows], born["zxid"][rows])
+    inside = np.minimum(place, len(gone) - 1)
+    hit = (place < len(gone)) & (gone["owner"][inside] == born["owner"][rows])
+    hit &= gone["zxid"][inside] < following[rows]
+    deleted = born[rows[hit]].copy()
+    deleted["zxid"], deleted["late"] = gone["zxid"][inside[hit]], gone["late"][inside[hit]]
+    deleted["kind"] = Happening.DELETED
+    deleted["owner"] = deleted["crc"] = deleted["weight"] = deleted["time"] = 0
+    return np.concatenate([deleted, parents_of(deleted)]), np.tile(gone_parts[inside[hit]], 2)
+
+
+def _search(keys: Ints, owners: Ints, zxids: Ints) -> Ints:
+    """The first of the sorted keys behind each pair."""
+    both = np.concatenate([keys, np.stack([owners, zxids], axis=1)])
+    order = np.lexsort((both[:, 1], both[:, 0]))
+    # How many keys come before each pair; a pair counts behind an equal key.
+    is_key = order < len(keys)
+    before = np.cumsum(is_key)
+    result = np.empty(len(owners), np.int64)
+    mine = ~is_key
+    result[order[mine] - len(keys)] = before[mine]
+    return result
+
+
+# -- sums ------------------------------------------------------------------------------------------
+
+
+def sums_of(states: States, chain: StateChain, cuts: Sequence[StateCut], parts: int) -> PathSums:
+    """What the states of a bucket sum to."""
+    rows = states.rows
+    changed = digest_changes(states)
+    moved = change_of(states.state, states.is_first)
+    zxid = np.where(states.is_base, chain.first, rows["zxid"])
+    late = rows["late"]
+    due = zxid + late.astype(np.int64)
+    is_early = states.is_base | (zxid < chain.exact_from)
+    is_open = ~is_early & (late == NO_DIGEST)
+    is_due = ~is_early & ~is_open
+    # Before the window's end nothing is compared; what is due behind it counts as before too.
+    keys, places = np.unique(
+        np.stack([states.part[is_due], due[is_due] >> RANGE_BITS], axis=1),
+        axis=0,
+        return_inverse=True,
+    )
+    digests = np.zeros(len(keys), np.uint64)
+    np.add.at(digests, places.reshape(-1), changed[is_due] * factors(due[is_due]))
+    carried = np.zeros(parts, np.uint64)
+    np.add.at(carried, states.part[is_open], changed[is_open])
+    zxids = np.array([cut.zxid for cut in cuts], np.int64)
+    sums = np.zeros(len(cuts) + 1, np.uint64)
+    np.add.at(sums, np.searchsorted(zxids, zxid), moved)
+    odd = states.odd & (zxid > chain.exact_from)
+    return PathSums(
+        keys.reshape(-1, 2),
+        digests,
+        carried,
+        int(changed[is_early].sum(dtype=np.uint64)),
+        sums[:-1],
+        np.zeros(len(cuts), np.uint64),
+        int(odd.sum()),
+        int(zxid[odd].min()) if odd.any() else np.iinfo(np.int64).max,
+    )
+
+
+def digest_changes(states: States) -> Hashes:
+    """What each row changes in Apache's digest, which leaves /zookeeper out."""
+    is_reserved = states.rows["marks"] & RESERVED != 0
+    return change_of(np.where(is_reserved, np.uint64(0), states.crc), states.is_first)
+
+
+def change_of(values: Hashes, is_first: Bools) -> Hashes:
+    """What each row changes, by the row before of the same path."""
+    before = np.roll(values, 1)
+    before[is_first] = 0
+    return values - before
+
+
+def window_states(states: States, cut: StateCut) -> tuple[Rows, np.uint64]:
+    """The states of all paths that change in the window of a cut, and their sum at the cut.
+
+    A state of 0: the znode is not there.
+    """
+    low, high = np.searchsorted(states.times, (cut.zxid, cut.until), side="right")
+    inside = np.sort(states.by_time[low:high])
+    if not len(inside):
+        return np.empty(0, WINDOW), np.uint64(0)
+    starts = states.starts
+    touched = np.unique(np.searchsorted(starts, inside, side="right") - 1)
+    ends = np.append(starts, len(states.rows))[touched + 1]
+    zxid, state = states.zxid, states.state
+    at_cut = np.zeros(len(touched), np.uint64)
+    for index, (start, end) in enumerate(zip(starts[touched].tolist(), ends.tolist(), strict=True)):
+        # The last row of the path at the cut, if there is one.
+        before = start + int(np.searchsorted(zxid[start:end], cut.zxid, side="right"))
+        if before > start:
+            at_cut[index] = state[before - 1]
+    found = np.zeros(len(touched) + len(inside), WINDOW)
+    path = states.rows["path"]
+    found["path"] = np.concatenate([path[starts[touched]], path[inside]])
+    found["state"] = np.concatenate([at_cut, state[inside]])
+    return found, np.uint64(at_cut.sum(dtype=np.uint64))

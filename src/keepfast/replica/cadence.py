@@ -1,0 +1,51 @@
+"""When a snapshot is due: after so many records, or so many bytes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import msgspec
+
+from keepfast.replica.proposals import Append
+
+_PARTS: Final = 1000
+
+
+class CadenceOptions(msgspec.Struct, frozen=True):
+    """How much is logged between two snapshots."""
+
+    # Records; 0: no snapshots are taken. Low: the disk writes snapshots all the time. High: a start
+    # replays more records.
+    every: int = 100_000
+    # The same by bytes of records; 0: however many.
+    every_bytes: int = 4 << 30
+
+
+class SnapshotCadence:
+    """Counts what is logged, up to limits of its own: servers do not snapshot in step."""
+
+    def __init__(self, options: CadenceOptions, draw: Callable[[int], int]) -> None:
+        """`draw` gives a random number from 0 to below its argument."""
+        self._options = options
+        self._draw = draw
+        self.restart()
+
+    def restart(self) -> None:
+        """A snapshot begins: count anew, up to between half and all of the limits."""
+        share = (1 + self._draw(_PARTS + 1) / _PARTS) / 2
+        self._records = self._bytes = 0
+        every, every_bytes = self._options.every, self._options.every_bytes
+        self._due: float = max(round(every * share), 1) if every else inf
+        self._due_bytes: float = every_bytes * share if every and every_bytes else inf
+
+    def count(self, records: list[Append]) -> None:
+        """Records go to the log."""
+        self._records += len(records)
+        self._bytes += sum([len(record.entry) for record in records])
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for the next one."""
+        return self._records >= self._due or self._bytes >= self._due_bytes

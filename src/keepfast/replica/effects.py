@@ -1,0 +1,108 @@
+"""What a server asks its world for at the end of a turn; see core.py for the order.
+
+A turn may answer thousands of requests: what is frequent is one effect for all of them. The effects
+of a member of an ensemble (votes, links, disk orders, notes) are in `quorum`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from keepfast.quorum import Effect, Link
+from keepfast.replica.audit import AuditRecord
+from keepfast.replica.authentication import Proof
+from keepfast.replica.connection import Connection
+from keepfast.replica.gathering import Group
+from keepfast.replica.proposals import Append
+from keepfast.tree import Tree
+
+
+class SendToPeers(msgspec.Struct, frozen=True):
+    """Send what stands in `out` of these links, in its order."""
+
+    links: Collection[Link]
+
+
+class AppendTxns(msgspec.Struct, frozen=True):
+    """Store these records and make them durable; `log_durable` follows."""
+
+    records: list[Append]
+    # Who they were gathered from.
+    group: Group
+
+
+class SendToClients(msgspec.Struct, frozen=True):
+    """Send what stands in `out` of these connections."""
+
+    connections: Collection[Connection]
+
+
+class AbortClients(msgspec.Struct, frozen=True):
+    """Cut these connections at once; what was sent and not taken is lost."""
+
+    connections: Collection[Connection]
+
+
+class CloseClients(msgspec.Struct, frozen=True):
+    """Close these connections behind what was sent to them."""
+
+    connections: Collection[Connection]
+
+
+class PauseReads(msgspec.Struct, frozen=True):
+    """Leave what these clients send in their sockets until further notice."""
+
+    connections: Collection[Connection]
+
+
+class ResumeReads(msgspec.Struct, frozen=True):
+    """Read from these clients again."""
+
+    connections: Collection[Connection]
+
+
+class CheckProofs(msgspec.Struct, frozen=True):
+    """Take these steps of logins aside of the loop; `proved` follows for each."""
+
+    proofs: list[Proof]
+
+
+class ContinueRequests(msgspec.Struct, frozen=True):
+    """Come back to these clients, by `client_drained`, when others had their turn."""
+
+    connections: dict[Connection, None]
+
+
+class ContinueWork(msgspec.Struct, frozen=True):
+    """Come back, by `go_on`, when others had their turn."""
+
+
+class TakeSnapshot(msgspec.Struct, frozen=True):
+    """Write a snapshot of a tree as it is at this moment, unless one is under way."""
+
+    tree: Tree
+
+
+class WriteAudit(msgspec.Struct, frozen=True):
+    """Write these changes to the audit log."""
+
+    records: list[AuditRecord]
+
+
+TurnEffect = (
+    Effect
+    | SendToPeers
+    | AppendTxns
+    | SendToClients
+    | AbortClients
+    | CloseClients
+    | PauseReads
+    | ResumeReads
+    | CheckProofs
+    | ContinueRequests
+    | ContinueWork
+    | TakeSnapshot
+    | WriteAudit
+)

@@ -1,0 +1,60 @@
+"""What one multi may grow to while its txn is made.
+
+A few bytes of a request can become a long ACL (`auth`) in each of thousands of operations. The size
+of the whole txn is known too late for that: by then the memory is used, and others have waited.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from keepfast.tree.prepare_options import PrepareOptions
+from keepfast.wire import OPEN_ACL, AclList, ErrorCode, KeeperError
+
+# Lists of up to so many entries are what most znodes have, and are bounded by the txn's size.
+_FEW: Final = 16
+# Operations of a multi that touches what is below /zookeeper.
+_MAX_RESERVED: Final = 1000
+
+
+class MultiTooLarge(KeeperError):  # noqa: N818 - it says what is wrong
+    """A multi is refused as a whole: no operation gets an answer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.MARSHALLING_ERROR, "a multi that grows too large")
+
+
+class MultiBounds:
+    """Adds up the operations of one multi, and refuses it once they are too much (-5)."""
+
+    __slots__ = ("_bytes_left", "_count", "_entries_left", "_lists")
+
+    def __init__(self, options: PrepareOptions) -> None:
+        self._bytes_left = options.max_txn_bytes
+        self._entries_left = options.max_acl_entries
+        self._count = 0
+        # The short lists among them: the tree's table takes each when the txn is installed.
+        self._lists: set[AclList] = set()
+
+    def expect(self, request: Any) -> None:
+        """An operation is about to be worked out. Raises MultiTooLarge if its ACL is too long."""
+        acl = getattr(request, "acl", None)
+        # Checking the entries takes longest of all.
+        if acl is not None and len(acl) > max(self._entries_left, _FEW):
+            raise MultiTooLarge
+
+    def add(self, body: Any, encoded: bytes, is_reserved: bool) -> bytes:
+        """One more operation, and its bytes; gives these back. Raises MultiTooLarge.
+
+        `is_reserved`: the multi has touched what is below /zookeeper, and is applied in one piece.
+        """
+        self._bytes_left -= len(encoded)
+        self._count += 1
+        acl = getattr(body, "acl", None)
+        if acl is not None and acl is not OPEN_ACL and (len(acl) > _FEW or acl not in self._lists):
+            self._entries_left -= len(acl)
+            self._lists.add(acl)
+        is_long = is_reserved and self._count > _MAX_RESERVED
+        if self._bytes_left < 0 or self._entries_left < 0 or is_long:
+            raise MultiTooLarge
+        return encoded

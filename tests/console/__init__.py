@@ -1,0 +1,1 @@
+"""The console in a real Chromium, against real ensembles of both kinds."""

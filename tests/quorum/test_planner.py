@@ -1,0 +1,57 @@
+"""How servers that tell no more than their last zxid catch up."""
+
+from __future__ import annotations
+
+import pytest
+
+from keepfast.quorum import CatchUp, Chain, LearnerHistory, plan_catch_up
+from keepfast.quorum.chains import Run
+from keepfast.wire import Zxid, make_zxid
+
+
+class Own:
+    """A leader's history: epoch 1 to record 4, then epoch 2."""
+
+    def __init__(self, last: int) -> None:
+        """`last`: the last record of epoch 2; 0: it has none yet."""
+        runs = [Run(make_zxid(1, 1), make_zxid(1, 4))]
+        if last:
+            runs.append(Run(make_zxid(2, 1), make_zxid(2, last)))
+        self._chain = Chain(Zxid(0), tuple(runs))
+
+    def chain(self) -> Chain:
+        return self._chain
+
+    def serves_behind(self, _zxid: Zxid) -> bool:
+        return True
+
+    def bytes_behind(self, _zxid: Zxid) -> int:
+        return 0
+
+    def tree_bytes(self) -> int:
+        return 0
+
+
+def planned(own: Own, last: Zxid, chain: Chain | None = None) -> CatchUp:
+    committed = own.chain().head
+    own_last = max(committed, make_zxid(2, 0))
+    return plan_catch_up(own, own_last, committed, LearnerHistory(last, chain), 0.33).kind
+
+
+@pytest.mark.parametrize("records", [1, 7])
+def test_fork_of_a_server_that_tells_no_chain__a_tree_beyond_all_that_it_has(records: int) -> None:
+    assert planned(Own(records), make_zxid(1, 5)) is CatchUp.SNAP
+
+
+def test_fork_of_a_server_that_tells_its_chain__is_cut() -> None:
+    chain = Chain(Zxid(0), (Run(make_zxid(1, 1), make_zxid(1, 5)),))
+    assert planned(Own(1), make_zxid(1, 5), chain) is CatchUp.TRUNC
+
+
+def test_fork_without_a_tree_beyond_it__is_cut() -> None:
+    # Its old log would bring the record back behind a tree that ends before it.
+    assert planned(Own(0), make_zxid(1, 5)) is CatchUp.TRUNC
+
+
+def test_no_fork__records() -> None:
+    assert planned(Own(3), make_zxid(1, 4)) is CatchUp.DIFF
