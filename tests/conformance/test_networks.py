@@ -63,18 +63,24 @@ def connected(host: str, port: int) -> Iterator[Any]:
         client.close()
 
 
-def ask(host: str, port: int, word: bytes) -> str:
+def shown_address(host: str, port: int) -> str:
+    """How a server shows the connection that asks it for all connections.
+
+    By its port: Apache goes on showing clients that have just left.
+    """
     with socket.create_connection((host.strip("[]"), port), SECONDS) as line:
-        line.sendall(word)
-        return b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
+        own = line.getsockname()[1]
+        line.sendall(b"cons")
+        shown = b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
+    (address,) = re.findall(rf"^ (.*):{own}\[", shown, re.MULTILINE)
+    return str(address)
 
 
 def told(server: ApacheServer) -> list[object]:
     """What a server makes of a client's address, for both families."""
     found: list[object] = []
     for host in HOSTS:
-        shown = ask(host, server.port, b"cons")
-        found.append(re.sub(r":\d+\[", ":PORT[", shown.partition("(")[0]))
+        found.append(shown_address(host, server.port))
         with connected(host, server.port) as client:
             for number, rule in enumerate(RULES):
                 path = f"/{HOSTS.index(host)}-{number}"
