@@ -5,7 +5,8 @@
 Three Keepfast servers and the console are processes, the page is in Debian's Chromium. The servers'
 latency is measured by turns without and with the page open, in one run: seconds depend on the
 machine, ratios hardly. `--rounds` then lets the page hear of so many rounds, as many as in an hour
-at the usual pace, and compares its memory before and afterwards.
+at the usual pace, and compares its memory before and afterwards. `--minutes` does nothing but leave
+four pages open for that long, at the usual pace, while znodes change.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _PATIENCE_MS = 300_000
 _TURNS = 3
 _SOAK_INTERVAL_S = 0.1
 _ROW_PIXELS = 30
+_PAGES = ("overview", "feed", "tree", "sessions")
+_CHANGES_PER_SECOND = 5
 
 
 def fill(hosts: str, znodes: int, children: int) -> None:
@@ -163,6 +166,24 @@ def soak(browser: Browser, hosts: str, folder: Path, rounds: int) -> None:
             print(f"after {mark:>6,} rounds           {memory}", flush=True)
 
 
+def left_open(browser: Browser, hosts: str, folder: Path, minutes: float) -> None:
+    """Leave four pages open while znodes change; print memory now and then."""
+    with ConsoleProcess(hosts, log=folder / "open.log") as console, Client(hosts) as client:
+        pages = [browser.new_context().new_page() for _ in _PAGES]
+        for name, page in zip(_PAGES, pages, strict=True):
+            page.goto(f"{console.url}/#{name}")
+        client.create("/changing")
+        began = time.monotonic()
+        for quarter in range(5):
+            while time.monotonic() - began < minutes * 60 * quarter / 4:
+                client.set_data("/changing", str(time.monotonic()).encode())
+                pages[0].wait_for_timeout(1000 / _CHANGES_PER_SECOND)
+            heaps = ", ".join(f"{heap_mib(page):.1f}" for page in pages)
+            passed = (time.monotonic() - began) / 60
+            memory = f"pages {heaps} MiB, console {resident_mib(console.pid):.1f} MiB"
+            print(f"after {passed:5.1f} minutes            {memory}", flush=True)
+
+
 def main() -> None:
     """Fill, look, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -170,6 +191,7 @@ def main() -> None:
     parser.add_argument("--children", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=1800)
+    parser.add_argument("--minutes", type=float)
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix=".bench-", dir=".") as place,
@@ -178,6 +200,9 @@ def main() -> None:
     ):
         folder = Path(place)
         hosts = ensemble.start().hosts
+        if given.minutes is not None:
+            left_open(browser, hosts, folder, given.minutes)
+            return
         took = timed(lambda: fill(hosts, given.znodes, given.children))
         print(f"{given.znodes:,} znodes, {given.children:,} in one, made in {took:.0f} s")
         with ConsoleProcess(hosts, log=folder / "console.log") as console:
