@@ -83,7 +83,7 @@ def test_lost_majority__nobody_serves_until_the_loss_is_accepted(ensemble: RealE
             id,
             "a majority has lost its data",
             "server 1 without data",
-            "server 2 with data that are damaged",
+            "server 2 with data that is damaged",
             "keepfast ensemble rescue",
         )
         wait_until(

@@ -109,6 +109,21 @@ def test_bad_usage__one_sentence_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("audt",), "No such command 'audt'. Did you mean 'audit'? keepfast --help"),
+        (("verify",), "Missing argument 'DIR'; keepfast verify --help"),
+        (("serve", "--port", "70000"), "'--port': it must be less than or equal to 65535; keepf"),
+        (("completion", "tcsh"), "'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish'; keepf"),
+    ],
+)
+def test_bad_usage__the_sentence_reads_as_one(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in call(capsys, *arguments).err
+
+
+@pytest.mark.parametrize(
     ("error", "code", "words"),
     [
         (RuntimeError("what nobody expected"), 4, "a bug in keepfast"),

@@ -108,7 +108,7 @@ def test_tree_behind_the_last_record__not_everything_is_known(
     write_history(tmp_path)
     result = call(capsys, "inspect", tmp_path, "--at", "7.1", "--json")
     assert (result.code, result.document["head"]["zxid"]) == (3, "0x200000004")
-    assert "nothing tells what came later" in result.document["note"]
+    assert "nothing shows what came later" in result.document["note"]
 
 
 def test_tree_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +125,7 @@ def test_tree_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
 def test_tree_at_a_time_before_every_record__refused(capsys: pytest.CaptureFixture[str]) -> None:
     result = call(capsys, "inspect", PLAIN, "--at", "2001-01-01")
     assert result.code == 4
-    result.check_sentence("nothing tells what the tree was then")
+    result.check_sentence("nothing shows what the tree was then")
 
 
 def test_tree_that_is_not_proven__refused_or_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +43,8 @@ def test_member_without_a_leader__does_not_say_that_it_serves(tmp_path: Path) ->
         ensemble.servers[2].start()
         ensemble.servers[3].start()
         wait_until(lambda: " serving " in ensemble.log_text(1), "it says when it serves")
+        # The role by the word that all other lines have, and the state that clients see.
+        assert re.search(r" serving .*role=(leader|follower) epoch=1 zxid=0x", ensemble.log_text(1))
 
 
 @contextmanager
@@ -86,3 +90,24 @@ def test_check__warns_of_open_ports_once(tmp_path: Path) -> None:
     assert result.code == 0, result
     assert result.err.count("the quorum and election ports") == 1
     assert "1 warning;" in result.out
+
+
+def test_port_that_is_taken__is_named_in_plain_words(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = tmp_path / "zoo.cfg"
+        config.write_text(
+            f"dataDir={tmp_path}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
+            "admin.enableServer=false\n"
+        )
+        result = run("serve", str(config))
+    assert result.code == 4
+    sentence = f"keepfast: cannot start: 127.0.0.1:{port}: address already in use\n"
+    assert result.err.endswith(sentence)
+
+
+def test_file_for_a_data_directory__is_not_called_a_failed_disk(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    result = run("serve", "--data-dir", str(tmp_path / "data"), "--port", "0")
+    assert result.code == 4
+    assert "cannot start: not a directory" in result.err

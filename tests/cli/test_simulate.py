@@ -19,12 +19,12 @@ def test_few_seeds__are_shown_one_by_one(capsys: pytest.CaptureFixture[str]) -> 
     lines = result.out.splitlines()
     assert lines[0].split()[:2] == ["seed", "outcome"]
     assert [line.split()[:2] for line in lines[1:4]] == [
-        ["7", "well"],
-        ["8", "well"],
-        ["9", "well"],
+        ["7", "passed"],
+        ["8", "passed"],
+        ["9", "passed"],
     ]
-    assert lines[-1].startswith("3 seeds, all well: ")
-    assert lines[-1].endswith(" seeds a minute")
+    assert lines[-1].startswith("3 seeds, all passed: ")
+    assert lines[-1].endswith(" seeds per minute")
     assert " times real time, " in lines[-1]
 
 

@@ -83,7 +83,7 @@ def test_server_without_whole_data__wrong() -> None:
     servers = well()
     servers[0].facts["standing"] = "damaged"
     assert kinds(servers) == {("not-whole", Gravity.WRONG)}
-    servers[0].is_serving, servers[0].problem = False, "its data are damaged"
+    servers[0].is_serving, servers[0].problem = False, "its data is damaged"
     assert kinds(servers) == {("not-serving", Gravity.WRONG)}
 
 

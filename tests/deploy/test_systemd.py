@@ -148,6 +148,16 @@ def test_unit__is_sound(unit: Path, tmp_path: Path) -> None:
     assert run_tool(analyze, "verify", "--man=no", tmp_path / unit.name) == ""
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: str(path.name))
+def test_data_directory__is_the_servers_alone(unit: Path) -> None:
+    """systemd sets the mode of every directory that a unit lists, each time the unit starts."""
+    text = unit.read_text()
+    listed = {
+        word for line in re.findall(r"^StateDirectory=(.+)$", text, re.M) for word in line.split()
+    }
+    assert "keepfast" not in listed or "\nStateDirectoryMode=0700\n" in text
+
+
 def test_backup_to_an_object_store__is_sound(tmp_path: Path) -> None:
     analyze = find_tool("systemd-analyze", "Debian's systemd")
     unit = tmp_path / "keepfast-backup.service"

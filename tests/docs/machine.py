@@ -112,8 +112,11 @@ class Machine:
 
     def _end(self, command: Command) -> Ended:
         self._write(f"printf '\\n{_MARK}%d\\n' $?")
-        text = self._wait(lambda text: f"\n{_MARK}" in text and text.endswith("\n"), command)
-        printed, _, code = text.rpartition(f"\n{_MARK}")
+        mark = f"\n{_MARK}"
+        text = self._wait(lambda text: mark in text and "\n" in text.rpartition(mark)[2], command)
+        printed, _, rest = text.rpartition(mark)
+        # After the code: what a command in the background has printed since.
+        code = rest.partition("\n")[0]
         self._seen = self._output.tell()
         return Ended(int(code), printed)
 

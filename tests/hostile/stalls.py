@@ -142,6 +142,39 @@ def many_ephemerals(offender: Offender) -> None:
     assert ask(offender, Op.CLOSE_SESSION, b"") == 0
 
 
+def deep_paths(offender: Offender) -> None:
+    """Writes far below a recursive watch, all at once."""
+    assert ask(offender, Op.ADD_WATCH, wire.with_version("/none", 1)) == 0
+    deep = ["/d" * levels for levels in range(1, 2001)]
+    for start in range(0, len(deep), 500):
+        made = [(Op.CREATE, wire.create(path, b"", OPEN, 0)) for path in deep[start : start + 500]]
+        assert all(offender.ask_and_read(*made))
+    assert all(offender.ask_and_read(*[(Op.SET_DATA, wire.set_data(deep[-1], b"", -1))] * 1500))
+
+
+def names_asked(offender: Offender) -> None:
+    """Lists of what the client has, which are short to ask for and long to make."""
+    made = [(Op.CREATE, wire.create(f"/e{number:x}", b"", OPEN, 1)) for number in range(10_000)]
+    assert ask(offender, Op.MULTI, wire.multi(made)) == 0
+    assert all(offender.ask_and_read(*[(Op.GET_EPHEMERALS, wire.text("/none"))] * 1000))
+    for number in range(2000):
+        auth = wire.auth("digest", b"id%d:x" % number)
+        offender.send(struct.pack(">ii", -4, Op.AUTH) + auth)
+    _hear(offender, 2000)
+    assert all(offender.ask_and_read(*[(Op.WHO_AM_I, b"")] * 200))
+    assert ask(offender, Op.CLOSE_SESSION, b"") == 0
+
+
+def many_multis(offender: Offender) -> None:
+    """Each too short to be done in slices, and all committed together."""
+    names = [f"/s{number:x}" for number in range(240)]
+    creates = [(Op.CREATE, wire.create(name, b"", OPEN, 0)) for name in names]
+    sets = [(Op.SET_DATA, wire.set_data(name, b"", -1)) for name in names]
+    deletes = [(Op.DELETE, wire.with_version(name, -1)) for name in names]
+    for operations, times in ((creates, 1), (sets, 200), (deletes, 1)):
+        assert all(offender.ask_and_read(*[(Op.MULTI, wire.multi(operations))] * times))
+
+
 ATTACKS: tuple[Callable[[Offender], None], ...] = (
     nothing,
     create_for_all,
@@ -157,6 +190,9 @@ ATTACKS: tuple[Callable[[Offender], None], ...] = (
     long_multis,
     multis_of_acls,
     many_ephemerals,
+    deep_paths,
+    names_asked,
+    many_multis,
 )
 
 

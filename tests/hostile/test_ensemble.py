@@ -20,11 +20,13 @@ from tests.hostile.doors import DOORS, Door, door_of
 from tests.hostile.offenders import Offender, is_whole
 from tests.hostile.stalls import (
     counts,
+    deep_paths,
     ids_against_acl,
     large_reads,
     lists,
     long_acls,
     long_ephemerals,
+    many_multis,
     many_reads,
     multi_reads,
     prepare,
@@ -76,6 +78,8 @@ ATTACKS: tuple[Callable[[Offender], None], ...] = (
     long_acls,
     many_reads,
     large_reads,
+    deep_paths,
+    many_multis,
     wrong_passwords,
 )
 

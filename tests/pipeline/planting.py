@@ -10,10 +10,11 @@ import struct
 from random import Random
 
 from keepfast.wire import TxnDigest, decode_entry, encode_entry, make_zxid
-from tests.pipeline.ensembles import Life, Member
+from tests.pipeline.ensembles import Life, LogFile, Member
 from tests.pipeline.planted import (
     Planted,
     Planter,
+    others_holding,
     pick,
     planted_by,
     records_of,
@@ -205,7 +206,24 @@ def stale_served(life: Life) -> Planted | None:
 
 def different_record(life: Life) -> Planted | None:
     """Another record under an agreed zxid, with a good checksum."""
-    picked = pick(life)
+    return _replaced(life, pick(life))
+
+
+def latent_different_record(life: Life) -> Planted | None:
+    """The same below the newest snapshot, which hides it from a start."""
+    known = dict(life.history)
+    found = [
+        (member, log, index)
+        for member in life.members
+        for log in member.logs
+        for index, (zxid, raw) in enumerate(log.entries)
+        if zxid <= member.base and known.get(zxid) == raw
+        if others_holding(life, member, zxid) >= life.quorum
+    ]
+    return _replaced(life, life.random.choice(found) if found else None)
+
+
+def _replaced(life: Life, picked: tuple[Member, LogFile, int] | None) -> Planted | None:
     if picked is None:
         return None
     member, log, index = picked
@@ -320,7 +338,10 @@ def missing_prefix(life: Life) -> Planted | None:
 PLANTERS: dict[str, tuple[Planter, ...]] = {
     "A1": (damaged_record, damaged_record, damaged_header),
     "A2": (removed_records, misnamed_log, swapped_records, second_record),
-    "A3": (stale_after_snap, stale_after_trunc, stale_served, different_record),
+    "A3": (
+        *(stale_after_snap, stale_after_trunc, stale_served, different_record),
+        *(stale_after_snap, stale_after_trunc, stale_served, latent_different_record),
+    ),
     "A4": (damaged_snapshot,),
     "A5": (altered_snapshot,),
     "A6": (lost_znode,),

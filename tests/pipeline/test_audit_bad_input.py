@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import tracemalloc
@@ -13,6 +14,7 @@ import pytest
 
 from keepfast.pipeline.engine.stages import (
     AuditOptions,
+    CompareItem,
     Item,
     LocalRunner,
     PlacesDisk,
@@ -32,6 +34,8 @@ from keepfast.pipeline.findings.verdict import exit_code_of
 from keepfast.pipeline.keyed import Found, KeyedWork
 from keepfast.pipeline.report.targets import check_out
 from keepfast.pipeline.scan.facts import snapshot_facts
+from keepfast.storage import BytesFile, LogReader, frame
+from keepfast.wire import SetDataTxn, decode_entry, encode_entry
 from tests.cases import CASES_DIR
 from tests.pipeline.ensembles import Life
 from tests.pipeline.test_audit_cases import audited
@@ -250,12 +254,59 @@ def test_snapshot_that_no_records_lead_to__was_not_compared(tmp_path: Path) -> N
     assert code_of(result) == 3
 
 
-def test_files_of_one_server_twice__is_no_second_proof(tmp_path: Path) -> None:
-    """Two names for one directory agree with each other; the audit cannot know, and says who."""
-    shutil.copytree(HEALTHY / "0", tmp_path / "e" / "a")
-    shutil.copytree(HEALTHY / "0", tmp_path / "e" / "b")
+def with_other_record(root: Path) -> tuple[EnsembleFiles, Path]:
+    """A record of server 2 that is not the others', with a good checksum, below its snapshots."""
+    shutil.copytree(HEALTHY, root)
+    log = root / "2" / "version-2" / "log.1000000a9"
+    raw = log.read_bytes()
+    reader = LogReader(BytesFile(raw), 16, len(raw))
+    record = next(found for found in reader if found.zxid == 0x1000000AB)
+    entry = decode_entry(record.entry)
+    assert isinstance(entry.body, SetDataTxn)
+    changed = entry._replace(body=entry.body._replace(data=b"29"))
+    framed = frame(encode_entry(changed))
+    log.write_bytes(raw[: record.offset] + framed + raw[record.offset + len(framed) :])
+    (files,) = discover([str(root)])
+    return files, log
+
+
+@pytest.mark.parametrize("tree_records", [1 << 30, 0], ids=["tree", "sums"])
+def test_other_record_below_the_newest_snapshot__is_a_risk(
+    tmp_path: Path, tree_records: int
+) -> None:
+    files, log = with_other_record(tmp_path / "e")
+    (result,) = audit_with(run_here, [files], AuditOptions(tree_records=tree_records))
+    (found,) = (f for f in result.findings if f.severity is not FindingSeverity.NOTE)
+    assert (found.kind, found.server, found.first_zxid) == ("different-records", "2", 0x1000000AB)
+    assert (found.file, found.is_divergence) == (str(log), False)
+    assert (result.verdict, code_of(result)) == (Verdict.AT_RISK, 1)
+
+
+@pytest.mark.parametrize("size", [None, 100], ids=["gone", "cut"])
+def test_log_that_is_gone_before_its_records_are_compared__is_said(
+    tmp_path: Path, size: int | None
+) -> None:
+    files, log = with_other_record(tmp_path / "e")
+
+    class Purging(LocalRunner):
+        def __call__(self, items: Sequence[Item]) -> list[Value]:
+            if any(isinstance(item, CompareItem) for item in items):
+                log.unlink() if size is None else os.truncate(log, size)
+            return super().__call__(items)
+
+    # The server is not started on paper: nobody else would read that log.
+    (result,) = audit_with(Purging(), [files], AuditOptions(is_replayed=False))
+    assert any(text.startswith(f"{log} can no longer be read") for text in result.unchecked)
+
+
+def test_copies_of_one_server__are_no_second_proof(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(HEALTHY / "0", tmp_path / "e" / name)
+        (tmp_path / "e" / name / "myid").write_text("3\n")
     result = audited(tmp_path / "e")
     assert {entry.servers for entry in result.coverage} == {("a", "b")}
+    assert any("servers a and b have the same myid, 3" in text for text in result.unchecked)
+    assert code_of(result) == 3
 
 
 def test_out_inside_of_what_is_audited__is_refused(tmp_path: Path) -> None:

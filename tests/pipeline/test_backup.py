@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -73,7 +74,9 @@ def test_running_server__second_backup_has_the_records_since(
     assert (third.records, third.head) == (0, second.head)
 
 
-def test_restore_from_a_place__any_moment_of_any_chain(server: Server, tmp_path: Path) -> None:
+def test_restore_from_a_place__any_moment_of_any_chain(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = tmp_path / "place"
     write(server, 0, 10)
     first = back_up(server, place)
@@ -85,6 +88,7 @@ def test_restore_from_a_place__any_moment_of_any_chain(server: Server, tmp_path:
     for at, expected in (([], 30), (["--at", hex(first.head)], 10)):
         target = tmp_path / f"restored{expected}"
         assert run(["restore", str(place), "--to", str(target), *at]) == 0
+        assert re.search(r"^from +backup \d+T\d+Z, ", capsys.readouterr().out, re.MULTILINE)
         with Server(str(target)) as restored, Client(parse_target(restored.hosts)) as client:
             names = [name for name in client.get_children("/") if name != "zookeeper"]
             assert len(names) == expected

@@ -62,20 +62,25 @@ def test_local_engine__needs_neither_spark_nor_java(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["findings.json", "report.html"]
 
 
-@pytest.mark.parametrize("more", [(), ("--out", "report")], ids=["alone", "with out"])
+@pytest.mark.parametrize(
+    "command",
+    [("audit",), ("audit", "--out", "report"), ("history", "--out", "feed")],
+    ids=" ".join,
+)
 def test_typo__is_found_before_anything_large_is_imported(
-    tmp_path: Path, more: tuple[str, ...]
+    tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    done = without_spark("audit", str(tmp_path / "typo"), *more, more=("numpy", "pyarrow"))
+    done = without_spark(*command, str(tmp_path / "typo"), more=("numpy", "pyarrow"))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"keepfast: {tmp_path}/typo: there is no such directory\n"
 
 
-def test_spark_missing__the_sentence_names_the_extra() -> None:
-    done = without_spark("audit", str(_BROKEN))
+@pytest.mark.parametrize("more", [(), ("numpy",)], ids=["spark alone", "all"])
+def test_spark_missing__the_sentence_names_the_extra_and_what_works(more: tuple[str, ...]) -> None:
+    done = without_spark("audit", str(_BROKEN), more=more)
     assert (done.returncode, done.stdout) == (4, "")
     assert "pip install 'keepfast[pipeline]'" in done.stderr
-    assert "--engine local" in done.stderr
+    assert ("--engine local" in done.stderr) == (not more)
 
 
 def test_people_read__the_answer_first_and_what_proves_it_last(

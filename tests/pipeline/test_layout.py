@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from keepfast.pipeline.files.layout import (
+    Directory,
     EnsembleFiles,
     PlaceError,
     discover,
@@ -146,6 +148,58 @@ def test_a_directory_that_may_not_be_read__is_named(tmp_path: Path) -> None:
     finally:
         closed.chmod(0o700)
     assert "cannot be listed" in servers[1].unreadable[0]
+
+
+def closed(path: Path) -> Directory:
+    """What the listing of a directory gives that may not be entered."""
+    return Directory(str(path), error=f"{path} cannot be listed: Permission denied")
+
+
+def test_a_server_that_may_not_be_entered__is_one_of_the_servers(tmp_path: Path) -> None:
+    make(tmp_path, "1/version-2/log.1", "2/version-2/log.1")
+
+    def lister(place: str) -> Directory:
+        root = list_local(place)
+        return replace(root, directories=root.directories | {"2": closed(tmp_path / "2")})
+
+    (found,) = discover([str(tmp_path)], lister)
+    assert [(s.server, len(s.unreadable)) for s in found.servers] == [("1", 0), ("2", 1)]
+
+
+def test_an_ensemble_that_may_not_be_entered__is_one_of_the_ensembles(tmp_path: Path) -> None:
+    make(tmp_path, "a/1/version-2/log.1", "b/1/version-2/log.1")
+
+    def lister(place: str) -> Directory:
+        root = list_local(place)
+        return replace(root, directories=root.directories | {"b": closed(tmp_path / "b")})
+
+    found = discover([str(tmp_path)], lister)
+    assert names(found) == {"a": ["1"], "b": ["b"]}
+    assert "cannot be listed" in found[1].servers[0].unreadable[0]
+
+
+def test_an_empty_directory_named_as_the_servers_are__is_a_server(tmp_path: Path) -> None:
+    make(tmp_path, "zk1/version-2/log.1", "zk2/version-2/log.1", "zk10/", "lost+found/", "notes/")
+    assert names(discover([str(tmp_path)])) == {tmp_path.name: ["zk1", "zk2", "zk10"]}
+    make(tmp_path, "zk3/data/", "zk4/todo.txt")
+    assert names(discover([str(tmp_path)])) == {tmp_path.name: ["zk1", "zk2", "zk3", "zk10"]}
+
+
+@pytest.mark.parametrize("second", ["1", "1/version-2", "link"])
+def test_one_directory_under_two_names__is_refused(tmp_path: Path, second: str) -> None:
+    make(tmp_path, "e/1/version-2/log.1", "e/2/version-2/log.1")
+    (tmp_path / "link").symlink_to(tmp_path / "e" / "1")
+    other = tmp_path / "link" if second == "link" else tmp_path / "e" / second
+    with pytest.raises(PlaceError, match="name each server once"):
+        discover([f"{tmp_path}/e/1", str(other)])
+
+
+def test_a_file_that_is_a_link_to_nothing__is_said(tmp_path: Path) -> None:
+    make(tmp_path, "1/version-2/log.1")
+    (tmp_path / "1" / "version-2" / "log.5").symlink_to(tmp_path / "unmounted" / "log.5")
+    (tmp_path / "1" / "version-2" / "notes").symlink_to(tmp_path / "nowhere")
+    (server,) = discover([str(tmp_path / "1")])[0].servers
+    assert server.unreadable == (f"{tmp_path}/1/version-2/log.5 is a link to nothing",)
 
 
 def test_a_flat_listing__reads_like_a_directory() -> None:

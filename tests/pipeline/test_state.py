@@ -121,7 +121,7 @@ def test_zxid_behind_the_end__is_not_reached() -> None:
     state = ensemble_state(DISK, ensemble, Moment(zxid=make_zxid(2, 0x1000)))
     assert state.head == make_zxid(2, 0x40)
     assert not state.chosen.reaches
-    assert "nothing tells" in state.chosen.note
+    assert "nothing shows" in state.chosen.note
 
 
 def test_two_servers_of_two_minds__no_majority(tmp_path: Path) -> None:

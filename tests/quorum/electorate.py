@@ -66,7 +66,7 @@ class Electorate:
         self.results: list[tuple[ServerId, Elected]] = []
 
     def start(self, server_id: int) -> Election:
-        """A new process: what was on its way to the one before is lost, links are made anew."""
+        """A new process: what was on its way to the one before is lost, links are rebuilt."""
         id = ServerId(server_id)
         for pair in [pair for pair in self.links if id in pair]:
             del self.links[pair]

@@ -33,20 +33,15 @@ from keepfast.wire import (
     encode_notification,
     make_zxid,
 )
-from tests.quorum.test_broadcast import Host
+from tests.quorum.test_broadcast import means_of
 
 
-class Discovering(Host):
-    """A host that is ordered to store epochs."""
+class Discovering:
+    """What outlives the terms of a server, and what its disk is asked for."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.ahead = AheadVoters(patience_ms=1000, pause_ms=100, knocking_ms=100)
         self.orders: list[StoreEpochs] = []
-
-    def order(self, order: object) -> None:
-        assert isinstance(order, StoreEpochs)
-        self.orders.append(order)
 
 
 def leader_of(host: Discovering, accepted: int = 5, *, is_reconfig_enabled: bool = False) -> Leader:
@@ -54,9 +49,12 @@ def leader_of(host: Discovering, accepted: int = 5, *, is_reconfig_enabled: bool
         OwnHistory(ServerId(1), accepted, accepted, make_zxid(accepted, 0), None),
         Quorums(initial_membership(SimOptions())),
         QuorumOptions(is_reconfig_enabled=is_reconfig_enabled),
-        host,
-        [],
-        lambda _link, _item: None,
+        means_of(
+            send=lambda _link, _item: None,
+            order=host.orders.append,
+            new_ensemble=lambda: "0" * 32,
+            ahead=host.ahead,
+        ),
         0,
     )
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from keepfast.quorum import (
     Chain,
-    DiskOrder,
     Leader,
+    LeaderMeans,
     LeaderPhase,
     LeaderState,
     Learner,
     LearnerFacts,
     Link,
-    Membership,
     OwnHistory,
     QuorumOptions,
     Quorums,
@@ -45,69 +43,25 @@ TXNS = [
 LAST = TXNS[-1][0]
 
 
-class Host:
-    """Remembers what it is told."""
+def means_of(**means: Any) -> LeaderMeans:
+    """What a leader works with, of which nothing is asked for but what is given here."""
 
-    ahead = AheadVoters(0, 0, 0)
+    def unexpected(*_: object) -> Any:
+        pytest.fail("nothing of the kind was to be asked for")
 
-    def __init__(self) -> None:
-        self.committed: list[int] = []
-        self.appended: list[int] = []
-        self.applied: list[int] = []
+    given: dict[str, Any] = {"digests": lambda: (1, 2), "ahead": AheadVoters(0, 0, 0), **means}
+    fields = dict.fromkeys(LeaderMeans._fields, unexpected) | {"effects": []} | given
+    return LeaderMeans(**fields)
 
-    def on_committed(self, zxid: Zxid) -> None:
-        self.committed.append(zxid)
 
-    def next_stop(self, zxid: Zxid) -> Zxid:
-        return zxid
-
-    def append(self, zxid: Zxid, _entry: bytes) -> None:
-        self.appended.append(zxid)
-
-    def apply(self, txns: Iterator[tuple[Zxid, bytes]]) -> None:
-        self.applied += [zxid for zxid, _ in txns]
-
-    def order(self, order: DiskOrder) -> None:
-        pytest.fail(f"{order} was not to be expected")
-
-    def on_established(self, epoch: int) -> None:
-        pytest.fail(f"epoch {epoch} was not to be opened")
-
-    def on_txn_wanted(self) -> None:
-        pytest.fail("a txn for nothing")
-
-    def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
-        pytest.fail(f"{membership}, {leader}")
-
-    def new_ensemble(self) -> str:
-        return "0" * 32
-
-    def history(self) -> Any:
-        pytest.fail("nobody catches up")
-
-    def replace_tree(self, tree: Any) -> None:
-        pytest.fail(str(tree))
-
-    def on_membership(self, membership: Membership) -> None:
-        pytest.fail(str(membership))
-
-    def leader_state(self) -> LeaderState:
-        return LeaderState(START, 1, 2)
-
-    def is_ready(self, entry: bytes) -> bool:
-        return True
-
-    def on_leader_state(self, state: LeaderState) -> None:
-        """It has nothing to compare."""
-
-    def on_active(self, epoch: int) -> None:
-        """It serves."""
-
-    def on_following_failed(self, reason: str) -> None:
-        pytest.fail(reason)
-
-    def on_unfit(self, reason: str) -> None:
-        pytest.fail(reason)
+def commit(leader: Leader) -> list[Zxid]:
+    """Commit what a quorum has; gives up to where, nothing if there is nothing to commit."""
+    point = leader.agreed_up_to()
+    if point <= leader.last_committed:
+        return []
+    leader.commit(point)
+    leader.serve_waiting()
+    return [point]
 
 
 def packets(data: list[bytes], kind: PacketType) -> list[int]:
@@ -115,16 +69,14 @@ def packets(data: list[bytes], kind: PacketType) -> list[int]:
     return [p.zxid for p in PacketParser().feed(b"".join(data)) if p.type == kind]
 
 
-def leading(host: Host) -> tuple[Leader, Link, Link, dict[Link, list[bytes]]]:
+def leading(**means: Any) -> tuple[Leader, Link, Link, dict[Link, list[bytes]]]:
     """Server 1 in broadcast, with server 2 of our kind and server 3 of Apache's."""
     sent: dict[Link, list[bytes]] = {}
     leader = Leader(
         OwnHistory(ServerId(1), 1, 1, START, None),
         Quorums(initial_membership(SimOptions())),
         QuorumOptions(),
-        host,
-        [],
-        lambda link, item: sent[link].append(item),  # type: ignore[arg-type]
+        means_of(send=lambda link, item: sent[link].append(item), **means),
         0,
     )
     leader.epoch, leader.phase = 1, LeaderPhase.BROADCAST
@@ -139,15 +91,13 @@ def leading(host: Host) -> tuple[Leader, Link, Link, dict[Link, list[bytes]]]:
 
 
 def test_leader__one_commit_stands_for_all_before_it_and_apache_gets_each() -> None:
-    host = Host()
-    leader, ours, apache, sent = leading(host)
+    leader, ours, apache, sent = leading()
     leader.propose_all(TXNS)
     leader.on_durable(LAST)
-    assert host.committed == []
+    assert commit(leader) == []
     leader.on_packet(ours, QuorumPacket(PacketType.ACK.value, LAST), 1)
-    leader.advance()
     every = [zxid for zxid, _ in TXNS]
-    assert host.committed == [LAST]
+    assert commit(leader) == [LAST]
     for link in (ours, apache):
         assert packets(sent[link], PacketType.PROPOSAL) == every
     assert packets(sent[ours], PacketType.COMMIT) == [LAST]
@@ -155,22 +105,28 @@ def test_leader__one_commit_stands_for_all_before_it_and_apache_gets_each() -> N
 
 
 def test_leader__acks_of_apache_one_by_one_commit_what_each_covers() -> None:
-    host = Host()
-    leader, ours, apache, sent = leading(host)
+    leader, ours, apache, sent = leading()
     leader.propose_all(TXNS)
     leader.on_durable(LAST)
     for zxid, _ in TXNS[:2]:
         leader.on_packet(apache, QuorumPacket(PacketType.ACK.value, zxid), 1)
-        leader.advance()
-    assert host.committed == [TXNS[0][0], TXNS[1][0]]
-    assert packets(sent[ours], PacketType.COMMIT) == host.committed
+        assert commit(leader) == [zxid]
+    assert packets(sent[ours], PacketType.COMMIT) == [TXNS[0][0], TXNS[1][0]]
 
 
 @pytest.mark.parametrize("is_leader_keepfast", [True, False])
 def test_learner__acknowledges_what_is_durable(is_leader_keepfast: bool) -> None:
-    host, sent = Host(), list[bytes]()
+    sent, appended, applied = list[bytes](), list[Zxid](), list[bytes]()
     facts = LearnerFacts(ServerId(2), 1, 1, Chain(START), None, Zxid(0), True, True)
-    learner = Learner(facts, QuorumOptions(), host, sent.append, 0)
+    learner = Learner(
+        facts,
+        QuorumOptions(),
+        lambda zxid, _entry: appended.append(zxid),
+        lambda order: pytest.fail(f"{order} was not to be expected"),
+        0,
+    )
+    learner.on_connected(sent.append, 0)
+    sent.clear()
     learner.stage, learner.epoch = Stage.ACTIVE, 1
     learner.is_leader_keepfast = is_leader_keepfast
     for zxid, entry in TXNS:
@@ -181,31 +137,29 @@ def test_learner__acknowledges_what_is_durable(is_leader_keepfast: bool) -> None
     assert packets(sent, PacketType.ACK) == (three[-1:] if is_leader_keepfast else three)
     # One COMMIT is for all before it; what is not durable here waits.
     learner.on_packet(QuorumPacket(PacketType.COMMIT.value, LAST), 1)
-    assert host.applied == three
+    applied += learner.take_due(lambda _entry: True)
+    assert applied == [entry for _, entry in TXNS[:3]]
+    assert not learner.has_due
     learner.on_durable(LAST)
-    assert host.applied == host.appended == [zxid for zxid, _ in TXNS]
+    assert learner.has_due
+    applied += learner.take_due(lambda _entry: True)
+    assert applied == [entry for _, entry in TXNS]
+    assert appended == [zxid for zxid, _ in TXNS]
 
 
-class Established(Host):
-    """A leader's host that can make a txn, with a history of nothing."""
+class LoggedTxns:
+    """A history of what is given, all of which the disk can send."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.wanted = 0
-
-    def on_txn_wanted(self) -> None:
-        self.wanted += 1
-
-    def history(self) -> Any:
-        return self
+    def __init__(self, *zxids: Zxid) -> None:
+        self.zxids = zxids
 
     def chain(self) -> Chain:
-        return Chain(Zxid(0), tuple(Run(Zxid(one), Zxid(one)) for one in self.committed))
+        return Chain(Zxid(0), tuple(Run(one, one) for one in self.zxids))
 
-    def serves_behind(self, _zxid: Zxid) -> bool:
+    def serves_after(self, _zxid: Zxid) -> bool:
         return True
 
-    def bytes_behind(self, _zxid: Zxid) -> int:
+    def bytes_after(self, _zxid: Zxid) -> int:
         return 0
 
     def tree_bytes(self) -> int:
@@ -213,32 +167,49 @@ class Established(Host):
 
 
 def test_forked_apache_server__gets_a_tree_once_this_epoch_has_a_txn() -> None:
-    host = Established()
-    leader, ours, apache, sent = leading(host)
+    first = make_zxid(2, 1)
+    leader, ours, apache, sent = leading(history=lambda: LoggedTxns(first))
     leader.last_committed, leader.epoch, leader._is_agreed = make_zxid(1, 4), 2, True
     learner = leader.learners[apache]
     learner.step = Step.ASKED
     ack = encode_epoch_ack(EpochAck(1, make_zxid(1, 5), None))
     leader.on_packet(apache, ack, 1)
-    assert (learner.step, host.wanted) == (Step.PROMISED, 1)
-    leader.propose_all([(make_zxid(2, 1), b"nothing")])
-    leader.on_durable(make_zxid(2, 1))
-    leader.on_packet(ours, QuorumPacket(PacketType.ACK.value, make_zxid(2, 1)), 1)
-    leader.advance()
+    assert (learner.step, leader.wants_txn) == (Step.PROMISED, True)
+    leader.propose_all([(first, b"nothing")])
+    leader.on_durable(first)
+    leader.on_packet(ours, QuorumPacket(PacketType.ACK.value, first), 1)
+    assert commit(leader) == [first]
     assert learner.step is Step.CATCHING_UP
     trees: list[object] = [*sent[apache][:1]]
-    assert trees == [TreeStream(make_zxid(2, 1), beyond=make_zxid(1, 5))]
+    assert trees == [TreeStream(first, beyond=make_zxid(1, 5))]
+
+
+def test_apache_server_that_joins_without_a_record_of_this_term__acknowledges_none() -> None:
+    first = make_zxid(2, 1)
+    leader, _, apache, sent = leading(history=lambda: LoggedTxns(make_zxid(0, 7), first))
+    leader.last_committed = make_zxid(0, 7)
+    leader.epoch, leader._is_agreed = 2, True
+    leader.propose_all([(first, b"known to the leader alone")])
+    leader.on_durable(first)
+    leader.learners[apache].step = Step.ASKED
+    sent[apache].clear()
+    leader.on_packet(apache, encode_epoch_ack(EpochAck(1, START, None)), 1)
+    leader.on_packet(apache, QuorumPacket(PacketType.ACK.value, make_zxid(2, 0)), 2)
+    assert leader.learners[apache].step is Step.CURRENT
+    assert packets(sent[apache], PacketType.PROPOSAL) == [first]
+    assert commit(leader) == []
+    leader.on_packet(apache, QuorumPacket(PacketType.ACK.value, first), 3)
+    assert commit(leader) == [first]
 
 
 def test_up_to_date__tells_the_state_to_a_server_of_our_kind_alone() -> None:
-    host = Established()
-    leader, ours, apache, sent = leading(host)
+    leader, ours, apache, sent = leading()
     leader.epoch = 1
     for link in (ours, apache):
         leader.learners[link].step = Step.CATCHING_UP
         leader.on_packet(link, QuorumPacket(PacketType.ACK.value, START), 1)
     told = {link: PacketParser().feed(b"".join(sent[link]))[-1] for link in (ours, apache)}
     assert [packet.type for packet in told.values()] == [PacketType.UPTODATE] * 2
-    assert decode_leader_state(told[ours]) == host.leader_state()
+    assert decode_leader_state(told[ours]) == LeaderState(leader.last_committed, 1, 2)
     assert told[apache].data is None
     assert decode_leader_state(told[apache]) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from keepfast.quorum import (
     Effect,
@@ -21,21 +20,16 @@ from keepfast.quorum.learner_link import LearnerLink
 from keepfast.sim.members import initial_membership
 from keepfast.sim.options import SimOptions
 from keepfast.wire import PacketType, QuorumPacket, ServerId, Zxid, make_zxid
-from tests.quorum.test_broadcast import START, Host
-
-
-class EmptyHanded(Host):
-    """Whoever has no history gets a tree without a look at the disk."""
-
-    def history(self) -> Any:
-        return None
+from tests.quorum.test_broadcast import START, means_of
 
 
 def leading(options: QuorumOptions) -> tuple[Leader, list[Effect]]:
     effects: list[Effect] = []
     own = OwnHistory(ServerId(1), 1, 1, START, None)
     quorums = Quorums(initial_membership(SimOptions()))
-    leader = Leader(own, quorums, options, EmptyHanded(), effects, lambda *_: None, 0)
+    # Whoever has no history gets a tree without a look at the disk.
+    means = means_of(effects=effects, send=lambda *_: None, history=lambda: None)
+    leader = Leader(own, quorums, options, means, 0)
     leader.epoch, leader.phase = 1, LeaderPhase.BROADCAST
     leader._is_promised = leader._is_agreed = True
     return leader, effects

@@ -22,10 +22,10 @@ class Own:
     def chain(self) -> Chain:
         return self._chain
 
-    def serves_behind(self, _zxid: Zxid) -> bool:
+    def serves_after(self, _zxid: Zxid) -> bool:
         return True
 
-    def bytes_behind(self, _zxid: Zxid) -> int:
+    def bytes_after(self, _zxid: Zxid) -> int:
         return 0
 
     def tree_bytes(self) -> int:
@@ -49,9 +49,21 @@ def test_fork_of_a_server_that_tells_its_chain__is_cut() -> None:
 
 
 def test_fork_without_a_tree_beyond_it__is_cut() -> None:
-    # Its old log would bring the record back behind a tree that ends before it.
+    # Its old log would bring the record back after a tree that ends before it.
     assert planned(Own(0), make_zxid(1, 5)) is CatchUp.TRUNC
 
 
 def test_no_fork__records() -> None:
     assert planned(Own(3), make_zxid(1, 4)) is CatchUp.DIFF
+
+
+def test_start_of_the_epoch_before__lacks_what_was_proposed_since() -> None:
+    """It has no record of this term, so none of them counts as acknowledged by it."""
+
+    class Term3(Own):
+        def chain(self) -> Chain:
+            return Chain(Zxid(0), (*super().chain().runs, Run(make_zxid(3, 1), make_zxid(3, 2))))
+
+    committed, start = make_zxid(1, 4), make_zxid(2, 0)
+    plan = plan_catch_up(Term3(0), start, committed, LearnerHistory(start, None), 0.33)
+    assert (plan.kind, plan.point) == (CatchUp.DIFF, committed)

@@ -37,7 +37,7 @@ class Machine:
     def advance(self, ms: int) -> None:
         """Let time pass."""
         self.now_ms += ms
-        self.replica.tell_time(self.now_ms, self.now_ms)
+        self.replica.set_clock(self.now_ms, self.now_ms)
 
     def tick(self) -> None:
         """Have it do what is due: a call that comes late ends no session, the next one does."""
@@ -48,17 +48,18 @@ class Machine:
         """What takes many turns is done, and everything that was appended becomes durable."""
         while self.replica.service.has_more_work or self.replica.service.appends:
             while self.replica.service.has_more_work:
-                self.go_on()
+                self.continue_work()
             if not self.replica.service.appends:
                 return
             last = self.replica.service.appends[-1].zxid
             self.replica.service.appends.clear()
             self.replica.log_durable(Zxid(last))
 
-    def go_on(self) -> None:
+    def continue_work(self) -> None:
         """Others had their turn."""
         self.replica.service.has_more_work = False
-        self.replica.go_on()
+        self.replica.service.spent = 0
+        self.replica.continue_work()
 
 
 class Client:

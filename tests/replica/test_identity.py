@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from keepfast.quorum import Chain
+from keepfast.quorum import Chain, DiskOrder, Learner, LearnerFacts, QuorumOptions, StoreEpochs
 from keepfast.quorum.chains import Run
+from keepfast.quorum.hello import LeaderHello, encode_leader_hello
 from keepfast.sim.host import Host
+from keepfast.sim.memory_disk import MemoryDisk
 from keepfast.sim.world import World
-from keepfast.storage import load_manifest
+from keepfast.storage import Epochs, Store, StoreOptions, data_directory, load_manifest
 from keepfast.storage.manifest import store_manifest
-from keepfast.wire import Zxid, make_zxid
+from keepfast.wire import PacketType, QuorumPacket, ServerId, Zxid, make_zxid
 from tests.replica.simulated import Ensemble, member_of, process_of, started
 
 OTHER = "ff" * 16
@@ -59,3 +61,28 @@ def test_epochs_of_a_chain__are_those_of_its_records() -> None:
     assert Chain(make_zxid(2, 0)).epochs() == set()
     runs = (Run(make_zxid(3, 1), make_zxid(3, 4)), Run(make_zxid(5, 1), make_zxid(5, 1)))
     assert Chain(make_zxid(2, 7), runs).epochs() == {2, 3, 5}
+
+
+def test_leader_that_knows_no_identity__one_that_is_not_proven_is_forgotten_on_disk() -> None:
+    """Its records would prove it otherwise, and lock a healthy server out (seed 500000046)."""
+    facts = LearnerFacts(ServerId(2), 4, 4, Chain(Zxid(0)), None, Zxid(0), True, True)
+    orders: list[DiskOrder] = []
+    learner = Learner(facts, QuorumOptions(), lambda *_: None, orders.append, 0)
+    learner.on_connected(lambda _: None, 0)
+    learner.on_packet(encode_leader_hello(LeaderHello(5, None)), 0)
+    learner.on_order_done(orders[0], None)
+    learner.on_packet(QuorumPacket(PacketType.DIFF.value, Zxid(0)), 0)
+    learner.on_packet(QuorumPacket(PacketType.NEWLEADER.value, make_zxid(5, 0)), 0)
+    learner.finish()
+    assert orders == [StoreEpochs(5, 4, None), StoreEpochs(5, 5, "")]
+
+    disk = MemoryDisk()
+    store, _ = Store.open(disk, data_directory(disk, "/data", None), StoreOptions())
+    store.initialise()
+    store.set_epochs(Epochs(4, 4), OTHER)
+    assert (store.manifest.ensemble, store.manifest.ensemble_since) == (OTHER, 4)
+    store.set_epochs(Epochs(5, 4))
+    assert store.manifest.ensemble == OTHER
+    store.set_epochs(Epochs(5, 5), "")
+    after = store.manifest
+    assert (after.ensemble, after.ensemble_since) == (None, 5)

@@ -168,7 +168,7 @@ def test_leader_whose_disk_hangs__another_one_leads_within_sync_limit(
 ) -> None:
     """A disk that was quick until then holds up the loop itself: the others depose it."""
     latency_us = 100 if thread == "loop" else 2000
-    disk = DiskOptions(least_latency_us=latency_us, most_latency_us=latency_us)
+    disk = DiskOptions(min_latency_us=latency_us, max_latency_us=latency_us)
     ensemble = started(options=replace(quiet_options(count), disk=disk))
     old = ensemble.leading()
     for number in range(10):  # how long the disk takes is learned from what it took

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keepfast.sim.disk_damage import flip_bit
-from keepfast.storage import load_manifest, read_testimony, recover
+from keepfast.storage import load_manifest, read_watermark, recover
 from keepfast.storage.repair import RepairPlan, apply_repair, hold, plan_repair
 from tests.replica.simulated import member_of, process_of, started, tree_of
 
@@ -26,9 +26,9 @@ def test_repaired_member_and_a_lagging_peer__nothing_acknowledged_is_lost() -> N
     manifest = load_manifest(disk, place)
     assert manifest is not None
     log = place.in_logs(manifest.segments[-1].name)
-    testimony = read_testimony(disk, place)
-    assert testimony is not None
-    flip_bit(disk, log, testimony.end // 2)
+    watermark = read_watermark(disk, place)
+    assert watermark is not None
+    flip_bit(disk, log, watermark.end // 2)
     ensemble.world.checkers.damaged(damaged.server_id)
     with hold(disk, place):
         plan = plan_repair(disk, place)

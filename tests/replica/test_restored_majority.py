@@ -90,25 +90,17 @@ def test_observer_with_other_txns_under_the_same_zxids__is_filled_again(more: in
     assert ensemble.world.notes["fenced"] == 1
 
 
-class UnfitNotes:
-    """Takes down why a learner is unfit; nothing else may be asked of it."""
-
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-
-    def on_unfit(self, reason: str) -> None:
-        self.reasons.append(reason)
-
-
 def test_whole_observer_with_a_later_epoch__is_not_cut_back() -> None:
     """A cut would destroy what only it has: a tree fills it, and its files move aside."""
     head = make_zxid(7, 3)
     facts = LearnerFacts(
         ServerId(4), 7, 7, Chain(head), None, Zxid(0), has_voice=False, is_whole=True
     )
-    host = UnfitNotes()
-    learner = Learner(facts, QuorumOptions(), host, lambda _: None, 0)  # type: ignore[arg-type]
-    learner.on_connected(0)
+    orders: list[object] = []
+    learner = Learner(facts, QuorumOptions(), lambda *_: None, orders.append, 0)
+    learner.on_connected(lambda _: None, 0)
     learner.on_packet(encode_leader_hello(LeaderHello(4, None)), 0)
-    assert len(host.reasons) == 1
-    assert "below 7" in host.reasons[0]
+    assert learner.end is not None
+    assert learner.end.is_unfit
+    assert "below 7" in learner.end.reason
+    assert orders == []

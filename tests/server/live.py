@@ -92,7 +92,7 @@ class Live:
 
     @property
     def port(self) -> int:
-        return self.server.port
+        return self.server.running.port
 
     @property
     def admin_port(self) -> int:

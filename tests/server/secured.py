@@ -42,12 +42,12 @@ class Running:
 
     @property
     def port(self) -> int:
-        return self.server.port
+        return self.server.running.port
 
     @property
     def secure_port(self) -> int:
-        assert self.server.secure_port is not None
-        return self.server.secure_port
+        assert self.server.running.secure_port is not None
+        return self.server.running.secure_port
 
     @contextmanager
     def client(self, port: int | None = None, **arguments: Any) -> Iterator[Any]:
@@ -84,7 +84,7 @@ class Running:
         async def look() -> list[tuple[str, str]]:
             return [
                 (held.scheme, held.id)
-                for connection in self.server.connections()
+                for connection in self.server.running.connections()
                 for held in connection.ids
                 if held.scheme != "ip"
             ]

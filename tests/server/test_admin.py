@@ -8,9 +8,10 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,7 +22,8 @@ from keepfast.server import AdminOptions, ListeningServer
 from keepfast.server.admin_commands import COMMANDS, RateLimit, command_names
 from keepfast.storage import RealDisk, Standing, data_directory, load_tree
 from keepfast.testing.fillable_disk import FullableDisk
-from keepfast.wire import ACL, CreateMode, DiskFailed, Id
+from keepfast.tree import DataWatches
+from keepfast.wire import ACL, CreateMode, DiskFailed, Id, safe_json
 from tests.apache import ApacheCommands, wait_until
 from tests.server.live import (
     ADMIN,
@@ -65,7 +67,7 @@ def test_server_that_serves_whole_data_is_ready(server: Live) -> None:
 
 
 def test_while_the_data_is_read__probes_and_commands_say_so(server: Live) -> None:
-    server.call(lambda s: setattr(s, "is_loaded", False))
+    server.call(lambda s: setattr(s.running, "is_loaded", False))
     try:
         assert server.http("/livez").status == 200
         answer = server.http("/readyz")
@@ -78,7 +80,7 @@ def test_while_the_data_is_read__probes_and_commands_say_so(server: Live) -> Non
         assert refused.document == {"command": "srvr", "error": error}
         assert server.http("/commands/envi").document["error"] is None
     finally:
-        server.call(lambda s: setattr(s, "is_loaded", True))
+        server.call(lambda s: setattr(s.running, "is_loaded", True))
 
 
 def test_slow_disk_at_the_start__probes_are_answered_meanwhile(tmp_path: Path) -> None:
@@ -108,19 +110,19 @@ def test_full_disk__not_ready_and_back(tmp_path: Path) -> None:
     disk = FullableDisk()
     with live(tmp_path / "data", disk=disk, admin=ADMIN) as server:
         disk.is_full = True
-        server.call(lambda s: s.driver.look_for_space())
+        server.call(lambda s: s.running.driver.look_for_space())
         answer = server.http("/readyz?verbose")
         assert answer.status == 503
         assert "[-] space: 0 bytes are free, less than the reserve of 1048576" in answer.text
         assert server.http("/livez").status == 200
         disk.is_full = False
-        server.call(lambda s: s.driver.look_for_space())
+        server.call(lambda s: s.running.driver.look_for_space())
         assert server.http("/readyz").status == 200
 
 
 def test_data_that_is_not_proven__not_ready(server: Live) -> None:
     def doubt(found: ListeningServer) -> None:
-        found.store.standing = Standing.UNPROVEN
+        found.running.store.standing = Standing.UNPROVEN
 
     server.call(doubt)
     answer = server.http("/readyz")
@@ -130,8 +132,8 @@ def test_data_that_is_not_proven__not_ready(server: Live) -> None:
 
 def test_disk_that_failed__neither_live_nor_ready(server: Live) -> None:
     def fail(found: ListeningServer) -> None:
-        found.failure = Failure(DiskFailed("write: Input/output error", "log.1"))
-        found.is_up = False
+        found.running.failure = Failure(DiskFailed("write: Input/output error", "log.1"))
+        found.running.is_up = False
 
     server.call(fail)
     assert server.http("/livez").status == 503
@@ -305,14 +307,16 @@ def test_directory_that_cannot_be_read__500_with_the_reason(tmp_path: Path) -> N
     with live(tmp_path / "data", admin=ADMIN) as server:
 
         def hide(found: ListeningServer) -> None:
-            found.directory = msgspec.structs.replace(found.directory, logs=str(tmp_path / "gone"))
+            found.running.directory = msgspec.structs.replace(
+                found.running.directory, logs=str(tmp_path / "gone")
+            )
 
-        kept = server.server.directory
+        kept = server.server.running.directory
         server.call(hide)
         answer = server.http("/commands/dirs")
         assert answer.status == 500
         assert "gone" in answer.text
-        server.call(lambda s: setattr(s, "directory", kept))
+        server.call(lambda s: setattr(s.running, "directory", kept))
 
 
 def test_client_that_leaves_during_a_stream__costs_nothing(server: Live) -> None:
@@ -378,6 +382,40 @@ def test_paths_in_any_script_are_shown(server: Live) -> None:
         client.exists("/schlüssel", True)
         answer = server.http("/commands/wchp")
     assert list(answer.document["path_to_session_ids"]) == ["/schlüssel"]
+
+
+def test_very_many_watches__are_sorted_out_beside_the_loop(
+    server: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100,000 of them would hold clients for half a second."""
+    in_loop: list[bool] = []
+
+    def noting(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def noted(argument: Any) -> Any:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                in_loop.append(False)
+            else:
+                in_loop.append(True)
+            return work(argument)
+
+        return noted
+
+    monkeypatch.setattr(DataWatches, "by_path", noting(DataWatches.by_path))
+    monkeypatch.setattr("keepfast.server.admin.safe_json", noting(safe_json))
+    monkeypatch.setattr("keepfast.server.reports._SORTED_AT_ONCE", 10)
+    names = [f"/{number:03}" for number in range(99)]
+    with server.client() as client:
+        for name in reversed(names):
+            client.exists(name, True)
+        by_path = server.http("/commands/watches_by_path").document["path_to_session_ids"]
+        by_session = server.http("/commands/watches").document["session_id_to_watched_paths"]
+        summary = server.http("/commands/watch_summary").document
+    assert list(by_path) == names
+    assert list(by_session.values()) == [names]
+    assert summary["num_paths"] == summary["num_total_watches"] == len(names)
+    assert in_loop == [False] * 6
 
 
 # -- start and stop ------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_nothing_is_told_unless_asked_for(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO, AUDIT_LOGGER), live(tmp_path / "data") as server:
         with server.client() as client:
             client.create("/a")
-        assert server.call(lambda s: s.replica.service.audits) is None
+        assert server.call(lambda s: s.running.replica.service.audits) is None
     assert not [record for record in caplog.records if record.name == AUDIT_LOGGER]
 
 

@@ -78,7 +78,7 @@ def failure_of(live: Live, cause: Callable[[ListeningServer], object]) -> Failur
         live.call(cause)
         return live.wait(live.server.wait_failed())
     finally:
-        assert not live.server.is_serving
+        assert not live.server.running.is_serving
         live.wait(live.server.stop())
         live.end_loop()
 
@@ -108,7 +108,7 @@ def test_bug_on_the_disk_thread__is_not_called_a_disk_failure(
     live = started(tmp_path, disk)
 
     def fail(server: ListeningServer) -> None:
-        server.driver.disk.order(lambda: 1 // 0, lambda _result: None)
+        server.running.driver.disk.order(lambda: 1 // 0, lambda _result: None)
 
     failure = failure_of(live, fail)
     assert not failure.is_disk
@@ -136,14 +136,14 @@ def test_bug_in_an_event__ends_the_server(tmp_path: Path, disk: FailingDisk, pla
 
     def plant(server: ListeningServer) -> None:
         if place == "timer":
-            server.core.tick = fail  # type: ignore[method-assign]
+            server.running.core.tick = fail  # type: ignore[method-assign]
         elif place == "client":
-            server.core.receive = fail  # type: ignore[method-assign, assignment]
-            connection = server.driver.connect("127.0.0.1", 1)
+            server.running.core.receive = fail  # type: ignore[method-assign, assignment]
+            connection = server.running.driver.connect("127.0.0.1", 1)
             assert connection is not None
-            server.driver.client_bytes(connection, b"x")
+            server.running.driver.client_bytes(connection, b"x")
         else:
-            server.driver.guard.aside(fail, lambda _result: None)
+            server.running.driver.guard.aside(fail, lambda _result: None)
 
     failure = failure_of(live, plant)
     assert "LookupError: planted" in str(failure)

@@ -36,7 +36,7 @@ def test_start_on_a_full_disk__reads_are_served_and_writes_once_there_is_space()
             client.create("/b")
         assert "space" in second.http("/readyz?verbose").text
         disk.capacity = None
-        wait_until(lambda: second.call(lambda server: server.replica.service.is_writable))
+        wait_until(lambda: second.call(lambda server: server.running.replica.service.is_writable))
         client.create("/b", b"new")
         client.close()
     with live(place, disk=disk) as third, third.client() as other:

@@ -68,12 +68,12 @@ def test_many_clients_gone_at_once__all_are_forgotten(tmp_path: Path) -> None:
             line.sendall(frame)
         for line in lines:
             assert line.recv(1000)
-        assert server.call(lambda found: len(found.replica.service.greeted)) == CLIENTS
+        assert server.call(lambda found: len(found.running.replica.service.greeted)) == CLIENTS
         for line in lines:
             line.close()
         words.wait_until(
-            lambda: not server.call(lambda found: found.replica.service.greeted),
+            lambda: not server.call(lambda found: found.running.replica.service.greeted),
             "all connections are forgotten",
             timeout=TIMEOUT,
         )
-        assert not server.call(lambda found: found.replica.service.connections)
+        assert not server.call(lambda found: found.running.replica.service.connections)

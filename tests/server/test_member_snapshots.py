@@ -27,12 +27,14 @@ def written(ensemble: Ensemble) -> int:
 
 def forget_tree(server: ListeningServer) -> None:
     """As after a start: the front for clients has no tree before the server serves."""
-    server.replica.service.tree = type(server.replica.tree)()
+    server.running.replica.service.tree = type(server.running.replica.tree)()
 
 
 def owe_snapshot(server: ListeningServer) -> None:
     """As if many records had been stored since the last one."""
-    server.core.cadence.count([Append(Zxid(1), b"", None)] * server.options.snapshot_every)
+    server.running.core.cadence.count(
+        [Append(Zxid(1), b"", None)] * server.running.options.snapshot_every
+    )
 
 
 def on(server: EnsembleServer, action: Any) -> Any:
@@ -42,8 +44,8 @@ def on(server: EnsembleServer, action: Any) -> Any:
 def test_records_come_before_it_serves__no_snapshot_is_begun(keepfast_ensemble: Ensemble) -> None:
     written(keepfast_ensemble)
     server = keepfast_ensemble[1]
-    on(server, lambda found: found.driver.run(lambda: owe_snapshot(found)))
-    assert not on(server, lambda found: found.driver.snapshots.is_busy)
+    on(server, lambda found: found.running.driver.run(lambda: owe_snapshot(found)))
+    assert not on(server, lambda found: found.running.driver.snapshots.is_busy)
 
 
 def test_tree_is_wanted_for_a_learner__it_is_the_members(keepfast_ensemble: Ensemble) -> None:
@@ -53,7 +55,7 @@ def test_tree_is_wanted_for_a_learner__it_is_the_members(keepfast_ensemble: Ense
     found: list[SnapshotEntry | None] = []
 
     async def take(real: ListeningServer) -> None:
-        found.append(await real.take_snapshot())
+        found.append(await real.running.take_snapshot())
 
     real = server._server
     assert real is not None
@@ -71,10 +73,10 @@ def test_snapshot_that_is_begun__holds_the_state_of_that_moment(
     server = keepfast_ensemble[1]
 
     async def take(real: ListeningServer) -> SnapshotEntry | None:
-        member = real.member
+        member = real.running.member
         tree = None if member is None else member.state.tree
         assert tree is not None
-        task = asyncio.ensure_future(real.take_snapshot())
+        task = asyncio.ensure_future(real.running.take_snapshot())
         await asyncio.sleep(0)
         # At once, and not when the task runs: what is committed until then must not be in it.
         assert tree.is_frozen

@@ -124,7 +124,7 @@ def test_prometheus_text__is_read_by_its_parser_and_has_every_metric(server: Liv
         answer = server.http("/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     families = {family.name: family for family in text_string_to_metric_families(answer.text)}
-    metrics = server.call(collect)
+    metrics = server.call(lambda found: collect(found.running))
     assert {metric.name.removesuffix("_total") for metric in metrics} == set(families)
     assert families["keepfast_slow_fsyncs"].type == "counter"
     samples = {sample.name: sample.value for sample in families["updatelatency"].samples}
@@ -144,7 +144,7 @@ def test_prometheus_text_of_a_set__has_the_key_as_label(server: Live) -> None:
     with server.client() as client:
         client.create("/zookeeper/quota/app")
         client.create("/zookeeper/quota/app/zookeeper_limits", b"count=5,bytes=-1")
-    text = exposition(server.call(collect)).decode()
+    text = exposition(server.call(lambda found: collect(found.running))).decode()
     assert 'quota_count_limit_per_namespace{key="app"} 5.0' in text
 
 
@@ -160,14 +160,16 @@ def test_metrics_and_probes_have_a_listener_where_apaches_provider_would(tmp_pat
 
 
 def test_counters_summaries_and_gauges_keep_their_kind(server: Live) -> None:
-    kinds = {metric.name: metric.kind for metric in server.call(collect)}
+    kinds = {
+        metric.name: metric.kind for metric in server.call(lambda found: collect(found.running))
+    }
     assert kinds["znode_count"] is MetricKind.GAUGE
     assert kinds["proposal_count"] is MetricKind.COUNTER
     assert kinds["fsynctime"] is MetricKind.SUMMARY
 
 
 def test_numbers_of_a_summary_are_whole_but_the_mean(server: Live) -> None:
-    values = dict(flat_values(server.call(collect)))
+    values = dict(flat_values(server.call(lambda found: collect(found.running))))
     for prefix in ("min", "max", "cnt", "sum"):
         assert isinstance(values[f"{prefix}_fsynctime"], int)
     assert isinstance(values["avg_fsynctime"], float)

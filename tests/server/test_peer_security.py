@@ -14,6 +14,7 @@ import pytest
 from keepfast.apache.config import load_config
 from keepfast.apache.config_errors import ConfigError
 from keepfast.apache.config_security import QuorumAuthConfig, TlsConfig
+from keepfast.harness import HeldPorts
 from keepfast.quorum import Address
 from keepfast.replica import QUORUM_SERVICE, DigestMd5, DigestMd5Client
 from keepfast.server.election_links import LinkOptions, LinkSecurity
@@ -316,6 +317,17 @@ def test_hand_over__gives_the_rest_to_the_next_protocol(run: Run) -> None:
         await lost.wait()
         listener.close()
         await listener.wait_closed()
+
+    run(play())
+
+
+def test_nobody_listens__the_failure_names_the_address_in_plain_words(run: Run) -> None:
+    async def play() -> None:
+        with HeldPorts(1) as held:
+            address = Address(HERE, held.numbers[0])
+            with pytest.raises(ConnectionError) as caught:
+                await connect([address], timeout_seconds=PATIENCE_SECONDS)
+        assert str(caught.value) == f"{address}: connection refused"
 
     run(play())
 

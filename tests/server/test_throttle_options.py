@@ -74,5 +74,5 @@ def test_connection_that_says_nothing__is_closed_and_counted(tmp_path: Path) -> 
         with socket.create_connection(("127.0.0.1", server.port), TIMEOUT) as silent:
             assert silent.recv(1) == b""
         # Not by a word: its connection has no session either, and may be too slow.
-        metrics = dict(flat_values(server.call(collect)))
+        metrics = dict(flat_values(server.call(lambda found: collect(found.running))))
         assert metrics["sessionless_connections_expired"] == 1

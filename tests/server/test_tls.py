@@ -143,10 +143,10 @@ class TestPorts:
             running(tmp_path, settings(authority), loop_kind=loop_kind) as server,
             connect(server.secure_port, client.context()) as stream,
         ):
-            wait_until(lambda: bool(server.server.world.clients), "the client is there")
+            wait_until(lambda: bool(server.server.running.world.clients), "the client is there")
 
             async def close_twice() -> int:
-                (protocol,) = server.server.world.clients.values()
+                (protocol,) = server.server.running.world.clients.values()
                 protocol.close()
                 protocol.close()
                 waiting = protocol.unsent_bytes

@@ -62,7 +62,7 @@ def test_word_that_is_not_allowed__is_refused_with_apaches_sentence(tmp_path: Pa
 
 def test_not_serving__words_say_so_and_some_answer_anyway(server: Live) -> None:
     def stop_serving(is_serving: bool) -> None:
-        server.call(lambda s: setattr(s, "is_up", is_serving))
+        server.call(lambda s: setattr(s.running, "is_up", is_serving))
 
     stop_serving(False)
     assert server.ask("ruok") == "imok"

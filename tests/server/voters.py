@@ -99,7 +99,7 @@ class Voter:
         self, candidacy: Candidacy = Candidacy.ELIGIBLE, zxid: int = 0, epoch: int = 0
     ) -> None:
         self.election.look(candidacy, Zxid(zxid), epoch, self._now_ms())
-        self._go_on()
+        self._continue_work()
 
     def settle(self, state: PeerState, leader: int, epoch: int) -> None:
         self.election.settle(state, ServerId(leader), epoch)
@@ -134,18 +134,18 @@ class Voter:
 
     def _linked(self, peer: ServerId) -> None:
         self.election.peer_linked(peer)
-        self._go_on()
+        self._continue_work()
 
     def _heard(self, peer: ServerId, notification: Notification) -> None:
         self.heard.append((peer, notification))
         self.election.receive(peer, notification, self._now_ms())
-        self._go_on()
+        self._continue_work()
 
     def _tick(self) -> None:
         self.election.tick(self._now_ms())
-        self._go_on()
+        self._continue_work()
 
-    def _go_on(self) -> None:
+    def _continue_work(self) -> None:
         outbox = self.election.outbox
         for peer, notification in outbox:
             self.links.send(peer, notification)

@@ -196,13 +196,13 @@ BUGS = (
             ),
             Change(
                 "keepfast.storage.history",
-                "History.serves_behind",
+                "History.serves_after",
                 "return zxid == self.head or",
                 "return True or zxid == self.head or",
             ),
             Change(
                 "keepfast.storage.history",
-                "History.records_behind",
+                "History.records_after",
                 "if not self._in_log(zxid):\n        return None",
                 "if False:\n        return None",
             ),
@@ -225,13 +225,13 @@ BUGS = (
             ),
             Change(
                 "keepfast.storage.history",
-                "History.serves_behind",
+                "History.serves_after",
                 "return zxid == self.head or",
                 "return True or zxid == self.head or",
             ),
             Change(
                 "keepfast.storage.history",
-                "History.records_behind",
+                "History.records_after",
                 "if not self._in_log(zxid):\n        return None",
                 "if False:\n        return None",
             ),
@@ -285,9 +285,9 @@ BUGS = (
         (
             Change(
                 "keepfast.quorum.learner",
-                "Learner._finish",
-                "if self.durable >= self.last_received and self._ordered is None:",
-                "if self._ordered is None:\n        self._acknowledge_epoch()",
+                "Learner.finish",
+                "if self.durable >= self.last_received:",
+                "if True:\n        self._acknowledge_epoch()",
             ),
         ),
     ),
@@ -319,7 +319,7 @@ BUGS = (
             Change(
                 "keepfast.storage.recovery_listed",
                 "_replay_open",
-                "acknowledged = acknowledged_end(entry, testimony)",
+                "acknowledged = acknowledged_end(entry, watermark)",
                 "acknowledged = entry.start",
             ),
             Change(
@@ -354,10 +354,10 @@ BUGS = (
         "session end without its paths",
         (
             Change(
-                "keepfast.tree.prepare",
-                "Preparer._end_in_slices",
-                "paths = self._pending.ephemerals(session_id)",
-                "paths: list[str] = []",
+                "keepfast.tree.pending",
+                "PendingChanges.ephemerals_in_slices",
+                "candidates = self._candidates(session_id)",
+                "candidates: list[str] = []",
             ),
         ),
     ),
@@ -468,9 +468,9 @@ BUGS = (
         (
             Change(
                 "keepfast.quorum.learner",
-                "Learner._apply",
-                "point = min(self.committed, self.durable)",
-                "point = self.durable",
+                "Learner._due_up_to",
+                "return min(self.committed, self.durable)",
+                "return self.durable",
             ),
         ),
     ),

@@ -116,7 +116,7 @@ PRODUCT_BUGS = (
         (
             Change(
                 "keepfast.storage.recovery",
-                "_check_against_witness",
+                "_check_against_watermark",
                 "is_short = result.tree is not None and result.head < known",
                 "is_short = False",
             ),

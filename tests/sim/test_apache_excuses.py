@@ -1,7 +1,7 @@
 """What Apache's protocol cannot show a server is excused, and nothing beside it.
 
 A learner that an Apache leader led across a hole has another tree, and finds that out with the
-first digest behind it (docs/decisions/0060-refusals-behind-a-hole.md).
+first digest behind it (docs/decisions/0060-failed-txns-after-a-hole.md).
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ from keepfast.wire import (
     OPEN_ACL,
     CreateMode,
     CreateRequest,
+    CreateSessionTxn,
+    CreateTxn,
     DeleteRequest,
     DeleteTxn,
+    LogEntry,
     OpCode,
     ServerId,
+    SessionId,
+    TxnDigest,
     TxnHeader,
     Zxid,
     decode_entry,
+    encode_entry,
     make_zxid,
 )
 from tests.sim.test_checkers import SESSION, Service
@@ -57,6 +63,47 @@ def test_wrong_tree_under_an_apache_leader__is_excused_until_the_first_digest() 
     wrong.apply(service.bodies[told].header, service.bodies[told].body)
     with pytest.raises(Violation, match="s2 has other znodes"):
         service.checkers.applied(_TWO, wrong)
+
+
+def without_a_session(service: Service, *, logs_it: bool) -> Tree:
+    """Server 2 lacks a session that a txn in a hole opened, and has the write after it."""
+    lacking = service.tree_at(service.zxid)
+    opened = service.propose(OpCode.CREATE_SESSION, CreateSessionTxn(4000))
+    session = SessionId(SESSION + 1)
+    entry = service.bodies[opened]
+    entry = entry._replace(header=entry.header._replace(session_id=session))
+    service.tree = service.tree_at(Zxid(opened - 1))
+    service.tree.apply(entry.header, entry.body)
+    service.entries[opened] = encode_entry(entry)
+    for server in (ServerId(1), ServerId(3), *((_TWO,) if logs_it else ())):
+        service.log(server, opened)
+    service.checkers.applied(ServerId(1), service.tree)
+    body = CreateTxn("/b", b"", OPEN_ACL, False, 2)
+    header = TxnHeader(SESSION, 9, Zxid(opened + 1), 0, OpCode.CREATE.value)
+    lacking.apply(header, body)
+    service.log_everywhere(LogEntry(header, body, TxnDigest(2, lacking.digest)))
+    return lacking
+
+
+def test_sessions_lost_in_a_hole__are_excused_under_an_apache_leader_alone() -> None:
+    service = Service()
+    lacking = without_a_session(service, logs_it=False)
+    with pytest.raises(Violation, match="s2 has other sessions"):
+        service.checkers.applied(_TWO, lacking)
+    service.ledger.under_apache.add(_TWO)
+    service.checkers.applied(_TWO, lacking)
+    # Beside that, nothing: neither a session that nobody opened nor another znode.
+    lacking.sessions[77] = 4000
+    with pytest.raises(Violation, match="s2 has other sessions"):
+        service.checkers.applied(_TWO, lacking)
+
+
+def test_session_that_was_sent_and_is_not_there__is_not_excused() -> None:
+    service = Service()
+    lacking = without_a_session(service, logs_it=True)
+    service.ledger.under_apache.add(_TWO)
+    with pytest.raises(Violation, match="s2 has other sessions"):
+        service.checkers.applied(_TWO, lacking)
 
 
 def logged_behind(wrong: Tree, *entries: bytes) -> Recovery:

@@ -65,13 +65,13 @@ CATCHES: dict[str, int] = {
     "fenced server purges": 31,
     "proposals overtake a stream that waits": 271,
 }
-_MOST_SEEDS = 1000
+_MAX_SEEDS = 1000
 
 
 def caught(bug: Bug) -> SeedOutcome | None:
     """A run in which the bug shows."""
     first = CATCHES.get(bug.name, 0)
-    seeds = [first, *(seed for seed in range(_MOST_SEEDS) if seed != first)]
+    seeds = [first, *(seed for seed in range(_MAX_SEEDS) if seed != first)]
     with planted(bug):
         for seed in seeds:
             outcome = run_seed(seed)
@@ -86,7 +86,7 @@ def test_planted_bug__is_caught(bug: Bug) -> None:
     if compiled:
         pytest.skip(f"a bug is planted in a source, and {', '.join(compiled)} is compiled")
     outcome = caught(bug)
-    assert outcome is not None, f"{bug.name!r} shows in none of {_MOST_SEEDS} seeds"
+    assert outcome is not None, f"{bug.name!r} shows in none of {_MAX_SEEDS} seeds"
     print(f"{bug.name:<36} seed {outcome.seed}: {outcome.checker}: {outcome.what}")
     # It is the bug that was found, not something that is wrong without it.
     assert run_seed(outcome.seed).is_well

@@ -1,11 +1,11 @@
 """Losing power at every moment of a scenario, in every legal way, and judging what recovery makes.
 
 `Campaign.play` plays a scenario on a `MemoryDisk` and stops the world around each disk call.  There
-it takes every outcome of a loss of power that `memory_crash.py` allows, opens a store on each,
+it takes every outcome of a power loss that `memory_crash.py` allows, opens a store on each,
 and asks the ledger of the scenario whether what was found may be found.
 
 Three kinds of death: the machine loses power; it loses power again while the store is starting;
-the process is killed and started anew, and then the machine loses power.
+the process is killed and started again, and then the machine loses power.
 
 What Apache would find counts too.  It goes by names alone, so between a change of the manifest
 and the renames that follow it Apache may see the old history, the new one, or a part of either;
@@ -29,7 +29,7 @@ from keepfast.wire import KeepfastError
 from tests.storage.scenarios import Scenario
 from tests.storage.workload import NOTHING, REFUSED, Expectation, Point, Server, point_of
 
-# What recovery may say after an ordinary loss of power.  Anything else alarms an operator for
+# What recovery may say after an ordinary power loss.  Anything else alarms an operator for
 # nothing, or is the trace of a lie.
 ORDINARY = {"torn-tail", "epoch-missing", "epoch-behind"}
 # What may still be said once a store was opened: what only an ensemble can settle.
@@ -50,7 +50,7 @@ SYNC_CALLS = {"fsync", "datasync", "fsync_directory"}
 
 
 class InconsistentError(AssertionError):
-    """Recovery lost something, made something up, or refused after an ordinary loss of power."""
+    """Recovery lost something, made something up, or refused after an ordinary power loss."""
 
 
 def demand(condition: bool, why: str, *facts: object) -> None:
@@ -112,7 +112,7 @@ def look_at_log(server: Server) -> None:
     store = server.store
     segments = store.manifest.segments
     start = segments[0].follows if segments else store.durable
-    records = store.history.records_behind(start)
+    records = store.history.records_after(start)
     demand(records is not None, "the log does not lead to its own head")
     last = start
     for record in records or ():
@@ -126,8 +126,8 @@ def look_at_log(server: Server) -> None:
 class Campaign:
     """A scenario, all disk states that were met in it, and what was made of them.
 
-    start_again, kill: how many times a start is itself interrupted, behind a loss of power and
-    behind the death of the process.
+    start_again, kill: how many times a start is itself interrupted, after a power loss and
+    after the death of the process.
     forget: the number of a sync call that does nothing and reports success.
     """
 
@@ -171,7 +171,7 @@ class Campaign:
         return found.standing is expected and found.problems <= ORDINARY | self._said
 
     def watch(self, server: Server, action: Callable[[], None]) -> None:
-        """Do `action` with a loss of power around each disk call of the server's disk."""
+        """Do `action` with a power loss around each disk call of the server's disk."""
         disk = server.memory_disk
         seen: Expectation | None = None
 
@@ -234,7 +234,7 @@ class Campaign:
         return is_new
 
     def interrupt_start(self, disk: MemoryDisk, expected: Expectation, place: str) -> None:
-        """Open a store, with a loss of power around each disk call.
+        """Open a store, with a power loss around each disk call.
 
         What one start found the next must find: it may have been vouched for.  Where the process
         was killed, that means that what was found in the kernel's memory has to be on the disk
@@ -254,7 +254,7 @@ class Campaign:
         found = found_by(server.open())
         demand(self._is_sound(found), "alarmed at the start", found)
         demand(found.point in expected.allowed, "not a state that may be found", found, expected)
-        # A change of the manifest right behind the start: nothing that the start left undone may
+        # A change of the manifest right after the start: nothing that the start left undone may
         # be forgotten by it.
         accepted = found.epochs.accepted or 0
         server.set_epochs(accepted + 1, found.epochs.current or 0)

@@ -24,7 +24,7 @@ from keepfast.sim.disk_damage import (
     zero_sector,
 )
 from keepfast.storage import DataDirectory, Recovery, Severity, Standing, recover
-from keepfast.storage.layout import WITNESS_NAME
+from keepfast.storage.layout import WATERMARK_NAME
 from keepfast.tree import CONFIG
 
 
@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
 
 
 def facts_of(found: Recovery) -> Facts | None:
-    """What recovery found; the tree is of no use afterwards."""
+    """What recovery found; the tree is unusable afterwards."""
     tree = found.tree
     if tree is None:
         return None
@@ -142,8 +142,8 @@ class Sweep:
             yield Damage("byte flipped", (name,), at, _doing(_invert, path, at))
             for bit in range(8) if len(data) < 8 else (at * 5 % 8,):
                 yield Damage("bit flipped", (name,), at, _doing(flip_bit, path, at, bit))
-        # Behind its two slots the witness is nothing but zeros.
-        for at in range(0, len(data), step if name != WITNESS_NAME else 22):
+        # Behind its two slots the watermark is nothing but zeros.
+        for at in range(0, len(data), step if name != WATERMARK_NAME else 22):
             yield Damage("file cut", (name,), at, _doing(truncate_file, path, at))
         for index in range(sector_count_of(self.disk, path)):
             yield Damage("sector zeroed", (name,), index * 512, _doing(zero_sector, path, index))

@@ -75,7 +75,7 @@ class Line:
         return Line(self.znodes, zxids(text))
 
     def tree_at(self, last: Zxid) -> Tree:
-        """The state behind every txn up to `last`."""
+        """The state after every txn up to `last`."""
         builder = TreeBuilder()
         builder.add_acl(1, READ_ACL)
         add_node(builder, "/", b"", -1, _ZERO_STAT)
@@ -117,7 +117,7 @@ def record(entry: bytes) -> bytes:
 
 
 def log_bytes(entries: list[bytes], padding: int = 0) -> bytes:
-    """A log, with `padding` zeros behind its records."""
+    """A log, with `padding` zeros after its records."""
     return LOG_HEADER + b"".join(record(entry) for entry in entries) + bytes(padding)
 
 
@@ -126,7 +126,7 @@ def snapshot_bytes(
 ) -> bytes:
     """A snapshot of `tree`; `sections`: 1 as 3.5 writes it, 2 as 3.6 does, 3 as 3.9 does.
 
-    `ahead`: the zxid in the sections behind the znodes, if it is not that of the tree.
+    `ahead`: the zxid in the sections after the znodes, if it is not that of the tree.
     `seal_error` is added to every seal.
     """
     parts = [b"ZKSN", struct.pack(">iq", 2, -1), struct.pack(">i", len(tree.sessions))]
@@ -232,7 +232,7 @@ class Place:
         padding: int = 64,
         mtime: float | None = None,
     ) -> dict[Zxid, int]:
-        """Place a log named after its first record; gives the offset of each of its records."""
+        """Place a log named after its first record; returns the offset of each of its records."""
         txns = zxids(text)
         entries = [history.entry(txn, has_digests) for txn in txns]
         self.put(f"log.{txns[0]:x}", log_bytes(entries, padding), mtime)
@@ -253,7 +253,7 @@ class Place:
         bad_seal: bool = False,
         mtime: float | None = None,
     ) -> str:
-        """Place a snapshot of `tree` under the zxid `text`; gives its name."""
+        """Place a snapshot of `tree` under the zxid `text`; returns its name."""
         data = snapshot_bytes(tree, sections=sections, ahead=ahead, seal_error=int(bad_seal))
         name = f"snapshot.{zxid(text):x}{compression.value}"
         self.put(name, packed(data, compression), mtime)

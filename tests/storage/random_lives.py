@@ -112,7 +112,7 @@ class RandomLife:
     def _truncate(self) -> None:
         server = self._server
         oldest = min(snapshot.zxid for snapshot in server.store.manifest.snapshots)
-        records = server.store.history.records_behind(oldest)
+        records = server.store.history.records_after(oldest)
         if records is None:
             return
         zxids = [oldest, *(record.zxid for record in records)]

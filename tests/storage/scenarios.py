@@ -141,7 +141,7 @@ def install_over_history(server: Server) -> None:
 
 
 def install_older(server: Server) -> None:
-    """The leader's history ends before ours does: ours had records that nobody agreed on."""
+    """The leader's history ends before ours does: ours had records that nobody committed."""
     server.install(other_tree(1, [0, 20]))
     server.change_epoch()
     server.write(20)
@@ -217,13 +217,13 @@ def truncate_to_head(server: Server) -> None:
 
 
 def truncate_twice(server: Server) -> None:
-    """The first record behind each cut has the zxid, and so the file name, of one that went."""
+    """The first record after each cut has the zxid, and so the file name, of one that went."""
     server.truncate(Zxid(0x2_0000_0002))
     server.truncate(Zxid(0x1_0000_0005))
 
 
 def cut_and_written_again(server: Server) -> None:
-    """An epoch that was cut off as a whole begins anew: its log has the same name."""
+    """An epoch that was cut off as a whole starts over: its log has the same name."""
     server.truncate(Zxid(0x1_0000_0005))
     server.epoch = 2
     server.write(60, 500)
@@ -315,13 +315,13 @@ def _apache(case: str, server_id: str) -> Scenario:
 
 
 def after_apache(server: Server) -> None:
-    """A history of ours that Apache went on with: a log that our manifest knows nothing of."""
+    """A history of ours that Apache continued with: a log that our manifest knows nothing of."""
     with_history(server)
     server.close()
     other = Server(server.memory_disk.clone(), server.directory)
     other.open()
     other.write(30, 400)
-    records = other.store.history.records_behind(server.ledger.acknowledged.zxid)
+    records = other.store.history.records_after(server.ledger.acknowledged.zxid)
     assert records is not None
     frames = [frame(record.entry) for record in records]
     data = LOG_HEADER + b"".join(frames) + bytes(512)

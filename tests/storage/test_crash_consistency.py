@@ -22,9 +22,9 @@ from keepfast.storage import (
     RetentionPlan,
     SnapshotEntry,
     Store,
+    live_files,
     plan_retention,
     recovery_listed,
-    settle,
     store,
 )
 from keepfast.storage.segment_writer import SegmentWriter
@@ -86,7 +86,7 @@ def test_random_lives_with_twenty_deaths_each__nothing_acknowledged_is_lost(seed
 def test_group_larger_than_the_limit__is_written_as_several_and_a_torn_one_is_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The reader takes a sound record further behind a torn one than this for a proof of damage.
+    # The reader takes a sound record further after a torn one than this for a proof of damage.
     monkeypatch.setattr(store, "GROUP_LIMIT_BYTES", 1300)
     monkeypatch.setattr(recovery_listed, "GROUP_LIMIT_BYTES", 1300)
 
@@ -136,7 +136,7 @@ ALWAYS_NEEDED = {
 }
 # These are needed, but not each time: the next of its kind may come before anything depends on it.
 OFTEN_NEEDED = {"fsync_directory", "datasync of log"}
-# An old statement of the witness is a weaker truth, never a lie.  The fsyncs of a log are for its
+# An old statement of the watermark is a weaker truth, never a lie.  The fsyncs of a log are for its
 # zeros and for giving them back.
 NEVER_NEEDED = {"datasync of witness", "fsync of log"}
 
@@ -191,16 +191,16 @@ def test_the_checker_notices__records_acknowledged_before_their_fsync(
     expect_noticed("append groups")
 
 
-def test_the_checker_notices__a_witness_that_speaks_before_the_fsync(
+def test_the_checker_notices__a_watermark_that_speaks_before_the_fsync(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_group, write = Store._write_group, SegmentWriter.write
 
     def hasty(self: Store) -> None:
         def write_behind_the_word(writer: SegmentWriter, data: bytes) -> None:
-            assert self._witness is not None
+            assert self._watermark is not None
             end, serial = writer.position + len(data), self._manifest.segments[-1].serial
-            self._witness.testify(serial, end, self._taken[-1][0])
+            self._watermark.record(serial, end, self._taken[-1][0])
             write(writer, data)
 
         with pytest.MonkeyPatch.context() as inner:
@@ -262,7 +262,7 @@ def test_the_checker_notices__a_segment_cut_before_the_manifest_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def cut_first(disk: Disk, directory: DataDirectory, kept: Manifest, _: Zxid) -> Manifest:
-        settle.cut_tail(disk, directory, kept.segments[-1])
+        live_files.cut_tail(disk, directory, kept.segments[-1])
         return kept
 
     monkeypatch.setattr(store, "with_fitting_base", cut_first)
@@ -277,7 +277,7 @@ def test_the_checker_notices__files_purged_before_the_manifest_changes(
             manifest: Manifest, head: Zxid, retain: int, proven: frozenset[str]
         ) -> RetentionPlan:
             plan = plan_retention(manifest, head, retain, proven)
-            settle.take_away(server.disk, server.directory, plan.deleted, manifest.generation)
+            live_files.retire(server.disk, server.directory, plan.deleted, manifest.generation)
             return plan
 
         monkeypatch.setattr(store, "plan_retention", plan_and_delete)
@@ -293,7 +293,7 @@ def test_the_checker_notices__an_old_history_left_in_place_by_a_received_snapsho
     def take_nothing_away(*_: object) -> None:
         """The field report snap-keeps-stale-log."""
 
-    monkeypatch.setattr(settle, "take_away", take_nothing_away)
+    monkeypatch.setattr(live_files, "retire", take_nothing_away)
     expect_noticed("install an older state")
 
 
@@ -303,7 +303,7 @@ def test_the_checker_notices__a_start_that_vouches_for_what_is_in_memory_only(
     def trust(*_: object) -> None:
         """It could be read, so it must be there."""
 
-    monkeypatch.setattr(settle, "confirm_tail", trust)
+    monkeypatch.setattr(live_files, "confirm_tail", trust)
     assert "killed" in str(expect_noticed("append groups", kill=EVERY))
 
 
@@ -328,7 +328,7 @@ def test_the_checker_notices__an_apache_snapshot_that_is_taken_over_without_an_f
         """It could be read, so it must be there."""
 
     start_and_lose_power()
-    monkeypatch.setattr(settle, "confirm_files", trust)
+    monkeypatch.setattr(live_files, "confirm_files", trust)
     # The start itself syncs the directory; the bytes of the snapshot are what is lost.
     with pytest.raises(InconsistentError, match="refused"):
         start_and_lose_power()

@@ -54,12 +54,12 @@ from tests.storage.workload import ONE_PLACE, OPTIONS, Server, other_tree
 Tell = Callable[[str], None]
 
 NEWEST_LOG = "log.200000001"
-# Enough to have sectors without a record behind the last one.
+# Enough to have sectors without a record after the last one.
 PADDING = 600
 
 
 def filled(server: Server, disk: MemoryDisk) -> MemoryDisk:
-    """Several segments, snapshots plain and packed, two epochs; gives the disk as it was midway."""
+    """Several segments, snapshots plain and packed, two epochs; returns the disk at halfway."""
     server.start()
     server.set_epochs(1, 1)
     server.write(30, 30, 0)
@@ -91,7 +91,7 @@ def closed_sweep() -> Sweep:
 
 
 def open_sweep() -> Sweep:
-    """As a killed server leaves it: an open segment, and the witness as the kernel has it."""
+    """As a killed server leaves it: an open segment, and the watermark as the kernel has it."""
     disk = MemoryDisk()
     midway = filled(Server(disk), disk)
     return Sweep(disk.clone(), ONE_PLACE, midway)
@@ -110,7 +110,7 @@ def apache_disk(server_id: str) -> MemoryDisk:
 
 
 def adopted_sweep() -> Sweep:
-    """Apache's files behind a manifest: a server was started on them and stopped again."""
+    """Apache's files after a manifest: a server was started on them and stopped again."""
     disk = apache_disk("0")
     store, _ = Store.open(disk, ONE_PLACE, OPTIONS)
     store.close()
@@ -166,7 +166,7 @@ def test_any_damage_to_a_listed_file__full_check_reports_it(make: Callable[[], S
 def vouched_bytes(sweep: Sweep) -> dict[str, bytes]:
     """The bytes of each listed file that the manifest vouches for.
 
-    Not among them: the version in a log's header, and what lies behind a segment's last record.
+    Not among them: the version in a log's header, and what lies after a segment's last record.
     """
     manifest = sweep.manifest
     files = sweep.disk.files()
@@ -182,7 +182,7 @@ def vouched_bytes(sweep: Sweep) -> dict[str, bytes]:
 
 
 def prefixes_of(disk: MemoryDisk, newest_log: str) -> dict[int, Facts]:
-    """The state behind each record of the newest log, and before the first, by its end."""
+    """The state after each record of the newest log, and before the first, by its end."""
     path = ONE_PLACE.in_logs(newest_log)
     data = disk.contents(path)
     with disk.open_read(path) as file:
@@ -217,7 +217,7 @@ def test_any_damage_without_a_manifest__only_the_end_of_the_newest_log_can_be_lo
         ("file removed", (newest,)),
     }
     for verdict in wrong:
-        # What is left is a state that this server had: the records in front of the damage.
+        # What is left is a state that this server had: the records before the damage.
         at = 0 if verdict.damage.kind == "file removed" else verdict.damage.at
         end = max((end for end in ends if end <= at), default=16)
         assert facts_of(verdict.found) == ends[end], verdict.damage
@@ -276,7 +276,7 @@ def forget_doubt(result: Recovery, problem: Problem, problems: list[Problem]) ->
     return result
 
 
-def forget_witness(
+def forget_watermark(
     _disk: Disk, _directory: DataDirectory, result: Recovery, *_: object
 ) -> Recovery:
     return result
@@ -289,7 +289,7 @@ def test_without_r2__a_lost_segment_is_not_missed(
     monkeypatch.setattr("keepfast.storage.recovery.load_manifest", lambda disk, directory: None)
     monkeypatch.setattr("keepfast.storage.recovery.doubted", forget_doubt)
     # What was acknowledged is known without a manifest, too.
-    monkeypatch.setattr("keepfast.storage.recovery._check_against_witness", forget_witness)
+    monkeypatch.setattr("keepfast.storage.recovery._check_against_watermark", forget_watermark)
     found = silent_ones(sweep, (NEWEST_LOG,))
     tell(f"{len(found)} silent wrong without R2, and {silent_fixtures()}")
     assert {verdict.damage.kind for verdict in found} >= {"file cut", "file removed"}
@@ -393,7 +393,7 @@ def keep_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cut_behind_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(history: History, zxid: Zxid) -> tuple[SegmentEntry, ...]:
-        # As Apache does: behind the first record at or beyond the zxid that is looked for.
+        # As Apache does: after the first record at or beyond the zxid that is looked for.
         following = Zxid(zxid + 1)
         return cut_segments(history, following if history.contains(following) else zxid)
 

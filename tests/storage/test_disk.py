@@ -318,7 +318,7 @@ _STEPS = st.one_of(
 
 
 def _play(place: Place, step: tuple[object, ...]) -> int | None:
-    """Do one step; gives the errno if it failed."""
+    """Do one step; returns the errno if it failed."""
     disk = place.disk
     try:
         match step:
@@ -578,7 +578,7 @@ def test_power_loss_in_make_directory_durably__whole_path_once_it_returned() -> 
 
 @pytest.mark.parametrize("place", ["/", "/a", "/a/b"])
 def test_failed_sync_in_make_directory_durably__the_next_try_is_durable(place: str) -> None:
-    """The names that a failed sync lost are seen until a crash: they must be made anew."""
+    """The names that a failed sync lost are seen until a crash: they must be rebuilt."""
     disk = MemoryDisk()
     disk.inject("fsync_directory", place)
     with pytest.raises(OSError):

@@ -138,7 +138,7 @@ def again(step: Step, server: Server) -> None:
 
 
 def look_while_full(server: Server, campaign: Campaign) -> None:
-    """Nothing partial has a live name, nothing is left lying about, and reads go on."""
+    """Nothing partial has a live name, nothing is left lying about, and reads continue."""
     disk = server.memory_disk
     if not disk.is_directory(server.directory.snapshots):
         return  # refused before anything was made
@@ -192,7 +192,7 @@ def lives(calls: Iterable[str], part: int) -> Iterator[tuple[Point | None, Patie
             seen += not call.is_after and call.operation in calls
             if seen == number and not is_struck:
                 is_struck = True
-                # What the witness says fits into a sector, of which no part can be missing.
+                # What the watermark says fits into a sector, of which no part can be missing.
                 kept = 0 if "witness" in call.path else part
                 disk.inject(call.operation, call.path, errno.ENOSPC, kept=kept)
 

@@ -54,7 +54,7 @@ def live_snapshots(place: Place) -> set[str]:
 
 def served(place: Place, peer: str) -> list[str] | None:
     store, _ = Store.open(place.disk, place.directory, OPTIONS)
-    records = store.history.records_behind(zxid(peer))
+    records = store.history.records_after(zxid(peer))
     return None if records is None else [short(found.zxid) for found in records]
 
 

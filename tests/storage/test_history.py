@@ -30,7 +30,7 @@ def store_with_three_segments() -> tuple[Store, MemoryDisk]:
 
 
 def served(history: History, peer: str) -> list[str] | None:
-    records = history.records_behind(zxid(peer))
+    records = history.records_after(zxid(peer))
     return None if records is None else [short(record.zxid) for record in records]
 
 
@@ -74,7 +74,7 @@ def test_records_behind__same_bytes_as_were_appended() -> None:
     server = Server(disk)
     server.start()
     server.write(20, 300, 0)
-    records = server.store.history.records_behind(Zxid(0))
+    records = server.store.history.records_after(Zxid(0))
     assert records is not None
     assert {record.zxid: record.entry for record in records} == server.ledger.entries
 
@@ -95,7 +95,7 @@ def test_segment_rots_while_the_server_runs__nothing_is_served_over_the_hole(off
     segment = store.manifest.segments[0]
     flip_bit(disk, ONE_PLACE.in_logs(segment.name), offset)
     first = ["1.1", "1.2", "1.3", "1.4"]
-    got = until_error(store.history.records_behind(zxid("0.0")))
+    got = until_error(store.history.records_after(zxid("0.0")))
     assert got == first[: len(got)]
     assert len(got) < 4
 
@@ -103,16 +103,16 @@ def test_segment_rots_while_the_server_runs__nothing_is_served_over_the_hole(off
 def test_segment_is_gone__nothing_is_served_over_the_hole() -> None:
     store, disk = store_with_three_segments()
     remove_file(disk, ONE_PLACE.in_logs(store.manifest.segments[1].name))
-    assert until_error(store.history.records_behind(zxid("1.3"))) == ["1.4"]
+    assert until_error(store.history.records_after(zxid("1.3"))) == ["1.4"]
     truncated = ONE_PLACE.in_logs(store.manifest.segments[0].name)
     truncate_file(disk, truncated, 16)
-    assert until_error(store.history.records_behind(zxid("1.3"))) == []
+    assert until_error(store.history.records_after(zxid("1.3"))) == []
 
 
 def test_history_that_ends_early__is_not_the_end() -> None:
     store, disk = store_with_three_segments()
     flip_bit(disk, ONE_PLACE.in_logs(store.manifest.segments[-1].name), 300)
-    records = store.history.records_behind(zxid("1.6"))
+    records = store.history.records_after(zxid("1.6"))
     assert records is not None
     with pytest.raises(CorruptLog, match="cannot be read"):
         list(records)
@@ -131,8 +131,8 @@ def test_bytes_behind__counts_records_and_not_the_zeros_ahead_of_them() -> None:
     history = store_with_three_segments()[0].history
     open_log = history.manifest.segments[-1]
     assert open_log.seal is None
-    assert history.bytes_behind(zxid("2.3")) == 0
-    one, three = history.bytes_behind(zxid("2.2")), history.bytes_behind(zxid("1.6"))
+    assert history.bytes_after(zxid("2.3")) == 0
+    one, three = history.bytes_after(zxid("2.2")), history.bytes_after(zxid("1.6"))
     assert 0 < one <= three // 2
     assert three < history.disk.size(history.directory.in_logs(open_log.name))
-    assert history.bytes_behind(zxid("0.0")) > three
+    assert history.bytes_after(zxid("0.0")) > three

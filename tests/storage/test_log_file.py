@@ -146,7 +146,7 @@ def test_nothing_but_the_end_mark_missing__what_a_killed_apache_leaves() -> None
         entries, ending = read(log[:-1] + bytes(padding))
         assert entries == ENTRIES[:4]
         assert (ending.torn, ending.unmarked) == (False, True)
-    # Bytes behind it were written after it was whole.
+    # Bytes after it were written after it was whole.
     assert not read(log[:-1] + bytes(100) + b"x")[1].unmarked
     assert not read(zeroed(LOG, OFFSETS[5] - 1, OFFSETS[5]))[1].unmarked
     assert not read(log[:-2] + bytes(100))[1].unmarked
@@ -160,7 +160,7 @@ def test_checksum_and_length_zero__damage_where_bytes_follow() -> None:
 
 
 def test_record_that_reads_as_zeros__the_next_one_is_found() -> None:
-    """The end mark in front of it is gone as well, so that no pattern shows where it begins."""
+    """The end mark before it is gone as well, so that no pattern shows where it begins."""
     for number in range(1, len(ENTRIES) - 1):
         entries, ending = read(zeroed(LOG, OFFSETS[number], OFFSETS[number + 1]))
         assert entries == ENTRIES[:number]

@@ -12,7 +12,7 @@ from keepfast.storage import (
     Severity,
     Standing,
     Store,
-    read_testimony,
+    read_watermark,
     recover,
 )
 from keepfast.storage.locks import unlock_directory
@@ -247,7 +247,7 @@ def test_manifest_gone_from_a_directory_of_ours__unproven_and_said() -> None:
     assert found.problems[0].severity is Severity.DAMAGE
 
 
-def test_manifest_and_end_of_the_log_gone__the_witness_says_that_records_are_lost() -> None:
+def test_manifest_and_end_of_the_log_gone__the_watermark_says_that_records_are_lost() -> None:
     server, disk = closed_server()
     for name in (ONE_PLACE.manifest, ONE_PLACE.in_logs(server.store.manifest.segments[-1].name)):
         remove_file(disk, name)
@@ -261,38 +261,38 @@ def test_manifest_and_end_of_the_log_gone__the_witness_says_that_records_are_los
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_tail_that_the_witness_did_not_know_of__it_does_behind_a_start(is_full: bool) -> None:
+def test_tail_that_the_watermark_did_not_know_of__it_does_behind_a_start(is_full: bool) -> None:
     """Its word is not durable with each group; what a start has read further, it vouches for."""
     disk = MemoryDisk()
     server = Server(disk)
     server.start()
     server.write(20, 20)
-    old = disk.contents(ONE_PLACE.witness)
+    old = disk.contents(ONE_PLACE.watermark)
     server.write(20)
     disk = disk.clone()  # killed
-    disk.put(ONE_PLACE.witness, old)
+    disk.put(ONE_PLACE.watermark, old)
     if is_full:
         disk.capacity = disk.used_bytes()
     store, found = Store.open(disk, ONE_PLACE, OPTIONS)
     assert found.standing is Standing.WHOLE
-    told = read_testimony(disk, ONE_PLACE)
+    told = read_watermark(disk, ONE_PLACE)
     assert told is not None
     assert told.zxid == found.head == server.store.head
     store.close()
 
 
-def test_witness_lost__the_next_start_has_one_that_says_as_much() -> None:
+def test_watermark_lost__the_next_start_has_one_that_says_as_much() -> None:
     _, disk = closed_server()
-    said = read_testimony(disk, ONE_PLACE)
-    remove_file(disk, ONE_PLACE.witness)
+    said = read_watermark(disk, ONE_PLACE)
+    remove_file(disk, ONE_PLACE.watermark)
     store, found = Store.open(disk, ONE_PLACE, OPTIONS)
     assert found.standing is Standing.WHOLE
     assert said is not None
-    assert read_testimony(disk, ONE_PLACE) == said
+    assert read_watermark(disk, ONE_PLACE) == said
     store.close()
 
 
-def test_manifest_gone_and_restarted__still_unproven_and_not_older_than_the_witness() -> None:
+def test_manifest_gone_and_restarted__still_unproven_and_not_older_than_the_watermark() -> None:
     _, disk = closed_server()
     remove_file(disk, ONE_PLACE.manifest)
     for _ in range(2):
@@ -301,12 +301,12 @@ def test_manifest_gone_and_restarted__still_unproven_and_not_older_than_the_witn
         store.close()
 
 
-def test_nothing_left_but_the_witness__lost_and_not_new() -> None:
+def test_nothing_left_but_the_watermark__lost_and_not_new() -> None:
     disk = MemoryDisk()
     disk.make_directory(ONE_PLACE.snapshots)
     disk.settle()
     assert found_on(disk) == (Standing.EMPTY, None, set())
-    disk.put(ONE_PLACE.witness, bytes(8192))
+    disk.put(ONE_PLACE.watermark, bytes(8192))
     assert found_on(disk) == (Standing.DAMAGED, None, {"manifest-missing"})
 
 
@@ -318,26 +318,26 @@ def test_open_segment_without_its_header__damaged(content: bytes) -> None:
     server.start()
     server.write(20, 20)
     disk.put(ONE_PLACE.in_logs("log.100000001"), content)
-    disk.put(ONE_PLACE.witness, bytes(8192))
+    disk.put(ONE_PLACE.watermark, bytes(8192))
     standing, _, codes = found_on(disk)
     assert standing is Standing.DAMAGED
     assert codes == {"history-broken"}
 
 
-def test_witness_gone_beside_an_open_segment__unproven_and_said() -> None:
+def test_watermark_gone_beside_an_open_segment__unproven_and_said() -> None:
     disk = MemoryDisk()
     server = Server(disk)
     server.start()
     server.write(20, 20)
     for data in (None, bytes(100), b"?" * 8192, bytes(8193)):
         if data is None:
-            remove_file(disk, ONE_PLACE.witness)
+            remove_file(disk, ONE_PLACE.watermark)
         else:
-            disk.put(ONE_PLACE.witness, data)
+            disk.put(ONE_PLACE.watermark, data)
         assert found_on(disk) == (Standing.UNPROVEN, "1.2", {"witness-damaged"})
     server.close()
-    # Sealed, a segment needs no witness.
-    remove_file(disk, ONE_PLACE.witness)
+    # Sealed, a segment needs no watermark.
+    remove_file(disk, ONE_PLACE.watermark)
     assert found_on(disk) == (Standing.WHOLE, "1.2", set())
 
 

@@ -1,4 +1,4 @@
-"""A repair keeps what is proven, loses no evidence, and survives a loss of power at any moment."""
+"""A repair keeps what is proven, loses no evidence, and survives a power loss at any moment."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_every_byte_flipped__repaired_to_a_state_that_existed(tell: Callable[[st
     server = keepfast_directory()
     counts: dict[str, int] = {}
     for path, data in server.memory_disk.files().items():
-        # Every second byte; of the witness, which is mostly zeros, far fewer.
+        # Every second byte; of the watermark, which is mostly zeros, far fewer.
         for offset in range(0, len(data), 2 if len(data) < 4096 else 61):
             damaged = server.memory_disk.clone()
             flip_bit(damaged, path, offset, offset % 8)

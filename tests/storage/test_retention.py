@@ -114,7 +114,7 @@ def test_proven_but_without_a_path__does_not_count() -> None:
 
 
 def restarted(rotten: tuple[str, ...] = ()) -> tuple[Store, MemoryDisk]:
-    """A store with snapshots at 0, 1.1, 1.2, 1.3 and 1.4, opened anew."""
+    """A store with snapshots at 0, 1.1, 1.2, 1.3 and 1.4, opened again."""
     disk = MemoryDisk()
     server = Server(disk)
     server.start()

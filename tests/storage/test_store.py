@@ -261,12 +261,12 @@ def test_damaged_directory__is_left_as_it_is_and_takes_no_record(
 
 
 def truncations_of_a_fuzzy_base(disk: MemoryDisk) -> tuple[int, list[Zxid], list[Zxid]]:
-    """Truncate to each of the records behind an Apache snapshot: its zxid, the refused, the cut."""
+    """Truncate to each of the records after an Apache snapshot: its zxid, the refused, the cut."""
     store, recovery = Store.open(disk, ONE_PLACE, OPTIONS)
     assert recovery.base is not None
     assert not recovery.base.exact
     before = disk.fingerprint()
-    records = store.history.records_behind(recovery.base.zxid)
+    records = store.history.records_after(recovery.base.zxid)
     assert records is not None
     refused, cut = [], []
     for zxid in [record.zxid for record in records][:40]:

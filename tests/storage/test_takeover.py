@@ -90,7 +90,7 @@ def test_run_that_leads_to_the_base__served_to_peers() -> None:
     place.log("1.3-1.5", history)
     reopened(place)
     store, _ = Store.open(place.disk, place.directory, OPTIONS)
-    records = store.history.records_behind(zxid("1.3"))
+    records = store.history.records_after(zxid("1.3"))
     assert records is not None
     assert [short(record.zxid) for record in records] == ["1.4", "1.5"]
 

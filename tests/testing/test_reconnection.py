@@ -65,7 +65,7 @@ def received(near: socket.socket, count: int) -> list[bytes]:
 
 
 def requests_read(server: EnsembleServer) -> int:
-    return server._on_loop(lambda real: real.replica.statistics.received)
+    return server._on_loop(lambda real: real.running.replica.statistics.received)
 
 
 def wait_until_read(server: EnsembleServer, count: int) -> None:

@@ -65,7 +65,7 @@ def test_new_ensemble__waits_for_every_voter_and_says_for_whom() -> None:
             ensemble[id].start()
         for id in (1, 2):
             wait_until(
-                lambda id=id: "waits for server 3 to be sure" in ask(ensemble[id]).problem,  # type: ignore[misc]
+                lambda id=id: "is waiting for server 3 to be sure" in ask(ensemble[id]).problem,  # type: ignore[misc]
                 f"server {id} says that it waits for 3",
             )
         assert ask(ensemble[1]).standing == "empty"
@@ -85,14 +85,14 @@ def test_wiped_and_damaged_followers__heal_by_themselves_and_tell_how() -> None:
         wiped.start()
         ensemble.wait_serving()
         facts = facts_of(wiped)
-        assert (facts["catch_up"], facts["catch_up_reason"]) == ("snap", "our data were empty")
+        assert (facts["catch_up"], facts["catch_up_reason"]) == ("snap", "our data was empty")
         damaged.kill()
         damage(damaged)
         damaged.start()
         ensemble.wait_serving()
         ensemble.wait_equal()
         facts = facts_of(damaged)
-        assert (facts["catch_up"], facts["catch_up_reason"]) == ("snap", "our data were damaged")
+        assert (facts["catch_up"], facts["catch_up_reason"]) == ("snap", "our data was damaged")
         wait_until(lambda: is_well(ensemble), "all is well")
 
 
@@ -107,12 +107,12 @@ def test_damaged_follower_without_a_leader__does_not_vote_and_says_so() -> None:
         damaged.start()
         leader.start()
         wait_until(
-            lambda: f"without data that count: server {damaged.id}" in ask(leader).problem,
+            lambda: f"without valid data: server {damaged.id}" in ask(leader).problem,
             "the other one counts without it",
         )
         assert not leader.is_serving
         wait_until(
-            lambda: "damaged: looks for a leader to heal from" in ask(damaged).problem,
+            lambda: "damaged: looking for a leader to heal from" in ask(damaged).problem,
             "the damaged one says so",
         )
         other.start()

@@ -1,4 +1,4 @@
-"""Putting a tree together from a snapshot's parts; what is no tree is refused."""
+"""Putting a tree together from a snapshot's parts; what is not a tree is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one digest that Apache logs wrong is told apart from all others, however it spreads."""
+"""The one digest that Apache logs wrong is distinguished from all others, however it spreads."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_parent_and_child_deleted_and_created_again_during_a_freeze__parent_stay
     with writer.tree.freeze():
         writer.delete("/a/b")
         writer.delete("/a")
-        # A new child of a new znode, deleted and made again behind its parent.
+        # A new child of a new znode, deleted and made again after its parent.
         for path in ("/n", "/n/x"):
             writer.create(path)
         writer.delete("/n/x")
@@ -168,7 +168,7 @@ def test_tombstone_reused_while_thawing__new_znode_does_not_take_its_place() -> 
         writer.delete("/z")
         writer.delete("/q/p")
     assert not writer.tree.thaw_step(1)
-    # /q goes to the end, while the tombstone of /q/p still has its old place in front of it.
+    # /q goes to the end, while the tombstone of /q/p still has its old place before it.
     writer.delete("/q")
     writer.create("/q")
     writer.create("/q/p")

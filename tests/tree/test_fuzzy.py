@@ -1,4 +1,4 @@
-"""Copies made while txns go on, as Apache makes them, end in the exact tree."""
+"""Copies made while txns continue, as Apache makes them, end in the exact tree."""
 
 from __future__ import annotations
 

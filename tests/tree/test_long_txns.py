@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepfast.tree import Caller, LongTxn, PrepareOptions, ReplayConflict, Tree, is_long, read_long
+from keepfast.tree.pending import sorted_in_slices
 from keepfast.wire import (
     ACL,
     OPEN_ACL,
@@ -228,8 +229,17 @@ def many_creates(count: int, flags: int = 0) -> tuple[MultiOp, ...]:
     )
 
 
+def test_list_that_is_sorted_in_slices__comes_in_order_and_takes_several() -> None:
+    texts = [f"/{number}" for number in range(1000)]
+    Random(7).shuffle(texts)
+    ordered, slices = finished(sorted_in_slices(texts, 10))
+    assert list(ordered) == sorted(texts)
+    assert slices > 10
+    assert list(finished(sorted_in_slices([], 10))[0]) == []
+
+
 def test_slices__each_is_of_bounded_size() -> None:
-    """So many steps, on whatever server: what a slice works out is counted, not timed."""
+    """So many steps, on whatever server: what a slice computes is counted, not timed."""
     leader = Leader(options_of(10))
     ops = many_creates(1000, flags=1)
     slices = leader.preparer.prepare_long(BOBS_CALLER, 1, Zxid(2), 5, OpCode.MULTI, ops)

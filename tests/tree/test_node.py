@@ -56,7 +56,7 @@ def test_lists_that_everybody_may_read__are_known_by_the_bytes_of_a_znode() -> N
         return make_node(data, key, STAT).packed[-68:-60] in table.world_readable
 
     assert is_readable(b"", OPEN_KEY)
-    # It is not for the quick way: the reply has another form.
+    # It is not for the fast path: the reply has another form.
     assert not is_readable(None, OPEN_KEY)
     open_key, empty_key = table.acquire(OPEN_ACL), table.acquire(())
     read_key = table.acquire(READ_ACL)

@@ -77,7 +77,7 @@ def test_many_ids_and_a_long_acl__cost_no_product(scheme: str) -> None:
     # Another connection with as many ids: nothing that was remembered helps.
     others = (*ids[:1], *reversed(ids[1:]))
     assert calls_of(lambda: is_allowed(acl, 1, others)) < 3 * len(ids)
-    # The same one again: one look-up.
+    # The same one again: one lookup.
     assert calls_of(lambda: is_allowed(acl, 1, others)) < 10
 
 

@@ -67,7 +67,7 @@ def raw_entries(directory: Path) -> Iterator[bytes]:
 def send(client: Any, wisher: Wisher) -> list[Wish]:
     """Send random requests over one session, pipelined: the log holds them in this order.
 
-    It waits where Apache goes wrong while requests are pending: behind a setACL, because what
+    It waits where Apache goes wrong while requests are pending: after a setACL, because what
     follows would be checked against the old ACL; and around a request on the root, because the
     root as "/" and as the parent "" have two pending records, and the digest in the log would
     be that of neither.

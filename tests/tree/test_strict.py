@@ -294,7 +294,7 @@ def test_error_under_the_zxid_of_the_txn_before__changes_nothing() -> None:
 def test_a_lost_txn__is_refused_or_shows_in_the_digest(
     wishes: list[Op], data: st.DataObject
 ) -> None:
-    """Whatever is lost, nothing is applied by halves behind it."""
+    """Whatever is lost, nothing is applied by halves after it."""
     entries = write_history(wishes).entries
     lost = data.draw(st.integers(0, len(entries) - 1))
     tree = Tree()

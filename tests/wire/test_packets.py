@@ -213,7 +213,7 @@ def test_long_packet_in_small_pieces__scanned_once() -> None:
     stream = wire.encode(packet)
     parser = PacketParser()
     seen: list[QuorumPacket] = []
-    # Joined anew for each piece this would copy 30 GB.
+    # Joined again for each piece this would copy 30 GB.
     for start in range(0, len(stream), 64):
         seen += parser.feed(stream[start : start + 64])
     assert seen == [packet]

@@ -342,7 +342,7 @@ def test_failed_multi__both_forms_that_apache_logs_are_one() -> None:
 
 
 def read_log(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes of each entry in front of the first that is incomplete."""
+    """Offset and bytes of each entry before the first that is incomplete."""
     data = path.read_bytes()
     assert data[:8] == b"ZKLG\0\0\0\2"
     offset = 16

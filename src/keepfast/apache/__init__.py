@@ -1,4 +1,4 @@
-"""What Apache's own files and words mean: zoo.cfg, properties, key stores, JAAS, words.
+"""Apache's own files and commands: zoo.cfg, properties, key stores, JAAS, four-letter words.
 
 What may live here: reading and writing what Apache's servers and Java define, in terms of plain
 values. What may not: sockets, the data directory, and anything that acts on what was read.

@@ -2,10 +2,10 @@
 
     load_config("zoo.cfg", overrides={"zookeeper.snapCount": "1000"}, environment=os.environ)
 
-What counts, from the strongest: command-line flags, -D, KEEPFAST_* variables, the file of secrets,
+Precedence, from the highest: command-line flags, -D, KEEPFAST_* variables, the file of secrets,
 -D in JVMFLAGS, the file (or, without one, the official image's ZOO_* variables), the default. In
 two steps: first every value is read by itself, then they are checked against each other. All errors
-of a step are told at once.
+of a step are reported together.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def load_config(
     data_dir: str | os.PathLike[str] | None = None,
     port: int | None = None,
 ) -> ServerConfig:
-    """The configuration that these say together; reads the file, the dynamic file and myid.
+    """The configuration from all sources; reads the file, the dynamic file and myid.
 
     `overrides` are Java system properties by their full names; `data_dir` and `port` are the
     command line's flags. Raises ConfigError if the server could not work with it.
@@ -222,7 +222,7 @@ def _settle_my_id(
 
 
 def _settle_client(sources: Sources, config: ServerConfig) -> ClientConfig:
-    """Where clients connect: what the file says and what this server's line says, made one."""
+    """Where clients connect: combines the file and this server's own line."""
     client = config.client
     me = config.ensemble.me
     members = config.ensemble.membership.members

@@ -1,4 +1,4 @@
-"""Values that are fine one by one and cannot work together.
+"""Values that are valid individually but cannot work together.
 
 Each check notes errors and warnings in the sources, at the place of the key that is most likely to
 be the wrong one.
@@ -146,7 +146,7 @@ def _check_listeners(config: ServerConfig, sources: Sources) -> None:
             is_same = address.host == other.host
             is_any = is_any_address(address.host) or is_any_address(other.host)
             if key != other_key and address.port == other.port and (is_same or is_any):
-                # The default of a port that nobody asked for must not be blamed on the file.
+                # The default of a port that was not configured must not be blamed on the file.
                 blamed, taken_by = (key, other_key)
                 if sources.find(key) is None and sources.find(other_key) is not None:
                     blamed, taken_by = (other_key, key)

@@ -106,6 +106,9 @@ class LimitsConfig:
     max_id_bytes: int = setting(
         "keepfast.maxIdBytes", Whole(1024, MAX_INT, "bytes"), 524_288, scope=Scope.OWN
     )
+    max_watch_bytes: int = setting(
+        "keepfast.maxWatchBytes", Whole(1024, MAX_INT, "bytes"), 134_217_728, scope=Scope.OWN
+    )
     global_outstanding_limit: int = setting(
         "globalOutstandingLimit", Whole(1, MAX_INT, "requests"), 1000
     )

@@ -1,4 +1,4 @@
-"""What a configuration can have wrong with it, with the place where it was given."""
+"""Errors in a configuration, with the place where the value was given."""
 
 from __future__ import annotations
 

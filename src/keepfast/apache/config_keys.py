@@ -1,9 +1,9 @@
-"""The catalogue of keys: which are known, by which names, and which of them mean nothing here.
+"""The catalogue of keys: which are known, by which names, and which are ignored here.
 
 Four kinds of key:
 
 - settings, declared in the groups of `ServerConfig`, and families of keys such as `server.N`;
-- keys without a meaning here: about Java, or about how Apache is built. They are accepted;
+- keys that are ignored here: about Java, or about Apache's implementation. They are accepted;
 - keys that are not supported, and would change what is safe or right if they were passed over in
   silence. They are refused, except with the value that asks for nothing;
 - everything else is unknown: a warning names the nearest known key.
@@ -62,7 +62,7 @@ _OF_JAVA: Final = (
     *("io.netty", "org.eclipse", "org.jboss", "stdout.", "stderr."),
 )
 
-# The variables of the official image, in place of which it writes these keys into zoo.cfg.
+# The variables of the official image, instead of which it writes these keys into zoo.cfg.
 IMAGE_VARIABLES: Final[dict[str, str]] = {
     "ZOO_MY_ID": "keepfast.myId",
     "ZOO_DATA_DIR": "dataDir",
@@ -94,7 +94,7 @@ def canonical(key: str) -> str:
 
 def is_known(key: str) -> bool:
     """Whether a key, by its canonical name, has a value that counts."""
-    if key in WITHOUT_MEANING:  # server.principal is no server's line
+    if key in WITHOUT_MEANING:  # server.principal is not a server's line
         return False
     return key in SETTINGS or key in SINGLE_KEYS or key.startswith(FAMILIES)
 
@@ -105,7 +105,7 @@ def is_of_java(name: str) -> bool:
 
 
 def nearest(key: str) -> str | None:
-    """The known key that somebody who wrote `key` most likely meant."""
+    """The known key that `key` was most likely meant to be."""
     if key in MISNAMED:
         return MISNAMED[key]
     by_lower = {known.lower(): known for known in (*WITHOUT_MEANING, *UNSUPPORTED, *ALIASES)}
@@ -124,8 +124,8 @@ def is_secret(key: str) -> bool:
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known word that is most like another one; None: none is."""
-    # Only for those who mistyped something: a start is little else than imports.
+    """The known word that is closest to another one; None: none is close."""
+    # Imported only after a typo: startup is little more than imports.
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, known, n=1, cutoff=cutoff)), None)
@@ -154,7 +154,7 @@ def key_of_variable(name: str) -> str | None:
 
 
 def nearest_variable(name: str) -> str | None:
-    """The variable that somebody who wrote `name` most likely meant."""
+    """The variable that `name` was most likely meant to be."""
     found = closest(_squeezed(name), _KEY_OF_VARIABLE, cutoff=0.7)
     return None if found is None else variable_name(_KEY_OF_VARIABLE[found])
 

@@ -1,4 +1,4 @@
-"""The ensemble's members as they were given: in zoo.cfg, in a dynamic file, or otherwise.
+"""The ensemble's members as configured: in zoo.cfg, in a dynamic file, or otherwise.
 
 With `dynamicConfigFile` the lines `server.`, `group.` and `weight.` stand in that file and nowhere
 else. The version of the membership is the ending of its name, in hexadecimal. What may lie beside

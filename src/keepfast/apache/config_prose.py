@@ -1,4 +1,4 @@
-"""What settings mean, in words: `settings.json`, which people edit and docs and messages show.
+"""The documentation of settings: `settings.json`, which docs and messages are generated from.
 
 settings          by key: what it is, what goes wrong if it is small (low) and large (high), its
                   default in words, and what an unsafe value endangers
@@ -17,7 +17,7 @@ import msgspec
 
 
 class SettingProse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The words about one setting."""
+    """The documentation of one setting."""
 
     what: str
     low: str = ""

@@ -46,12 +46,12 @@ _IPV6: Final = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9._-]+)?\Z
 
 
 class ValueKind(ABC, Generic[T]):
-    """The values that a setting takes, as text and as Python values."""
+    """The values that a setting accepts, as text and as Python values."""
 
     @property
     @abstractmethod
     def allowed(self) -> str:
-        """What may stand there, to follow the words "must be"."""
+        """The allowed values, to follow the words "must be"."""
 
     @abstractmethod
     def parse(self, text: str) -> T:
@@ -172,7 +172,7 @@ class Switch(ValueKind[bool]):
     """Two words for on and off, in any case.
 
     Apache takes every other word for "off" where the switch is a system property. Here it is an
-    error: `enforce.auth.enabled=yes` must not leave the door open.
+    error: `enforce.auth.enabled=yes` must not disable authentication.
     """
 
     def __init__(self, on: str = "true", off: str = "false") -> None:
@@ -307,7 +307,7 @@ def setting(
 ) -> Any:
     """A field of a group. `options` are the other fields of Setting."""
     declared = Setting(key, kind, SETTING_PROSE[key], **options)
-    # No secret may get into a log by way of a printed configuration.
+    # No secret may get into a log through a printed configuration.
     return field(default=default, repr=not declared.is_secret, metadata={"setting": declared})
 
 

@@ -1,4 +1,4 @@
-"""Everything that was given, from all sides, in the order in which it counts.
+"""All configuration sources, in order of precedence.
 
     command-line flag  >  -D  >  KEEPFAST_*  >  the file of secrets  >  -D in JVMFLAGS
         >  zoo.cfg (or ZOO_*)  >  default
@@ -32,7 +32,7 @@ LONGEST_FILE_BYTES: Final = 1 << 20
 # zkServer.sh passes both to Java, in this order: the last one wins.
 _FLAG_VARIABLES: Final = ("SERVER_JVMFLAGS", "JVMFLAGS")
 
-# Keys of others that tell a secret, and what a comment may have kept of one.
+# Foreign keys that hold a secret, and what a comment may contain of one.
 _SECRET_WORD: Final = re.compile(r"pass(?:word|wd|phrase)|secret|superDigest", re.IGNORECASE)
 _SECRET_COMMENT: Final = re.compile(
     rf"^([ \t\f]*[#!][^\r\n]*?(?:{_SECRET_WORD.pattern})[^\r\n=:]*[=:])[^\r\n]*",
@@ -44,7 +44,7 @@ _TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 
 class Rank(IntEnum):
-    """Who wins; the greater one."""
+    """Precedence; the greater one wins."""
 
     IMAGE_DEFAULT = 0
     FILE = 1
@@ -88,11 +88,11 @@ class Sources:
                 yield key[len(prefix) :], given
 
     def tell_origin(self, key: str, text: str) -> None:
-        """Say where the value of a key came from that was not given under its own name."""
+        """Record where the value of a key came from that was not given under its own name."""
         self._told[key] = text
 
     def tell_family(self, key: str, members: Iterable[GivenValue]) -> None:
-        """Say where the members of a family were given, under one key."""
+        """Record where the members of a family were given, under one key."""
         places = ", ".join(given.origin.text for given in members)
         if places:
             self.tell_origin(key, places)
@@ -263,7 +263,7 @@ class Sources:
         by_rank[given.rank] = given
 
     def finish(self) -> None:
-        """Warn of what can be told only when everything was given."""
+        """Add warnings that need all sources."""
         if self._of_java:
             names = ", ".join(f"-D{name}" for name in sorted(self._of_java))
             origin = ValueOrigin(names)

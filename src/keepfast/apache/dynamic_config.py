@@ -5,7 +5,8 @@
     zoo.cfg.dynamic.100000000   the members as of that version, one such file for each version
     zoo.cfg.dynamic.next        a change that was proposed and is not committed, while there is one
 
-Apache writes zoo.cfg anew, in no order and without comments. Here all other lines stay as they are.
+Apache writes zoo.cfg again, in no order and without comments. Here all other lines stay as they
+are.
 """
 
 from __future__ import annotations

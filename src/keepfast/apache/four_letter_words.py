@@ -1,8 +1,8 @@
-"""Apache's four-letter words on the client port: which there are, and who may ask them.
+"""Apache's four-letter words on the client port: which exist, and which are allowed.
 
 A connection whose first four bytes are one of these is answered with text and closed. The words
 that are not on the whitelist are refused, as Apache refuses them: scripts look for that sentence.
-What a server answers to them is its own affair.
+The answers are up to the server.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SET_MASK_SIZE: Final = _WORD_SIZE + _MASK.size
 
 # What these answer does not depend on the data.
 _ALWAYS: Final = frozenset(("ruok", "envi", "gtmk", "stmk", "kfst"))
-# Our own word tells no more than this one of Apache's: whoever may ask the one may ask the other.
+# Our own word reveals no more than this one of Apache's: allowing one allows the other.
 _SAME_AS: Final = {"kfst": "srvr"}
 
 

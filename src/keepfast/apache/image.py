@@ -34,7 +34,7 @@ class ImageStart(NamedTuple):
 
 
 def image_start(environment: Mapping[str, str]) -> ImageStart:
-    """What the official image would make of an environment."""
+    """How the official image would start with an environment."""
     given = {name: value for name, value in environment.items() if value}
     filled = {**_DEFAULTS, **given}
     path = os.path.join(filled[_CONF_DIR], "zoo.cfg")

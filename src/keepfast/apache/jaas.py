@@ -50,7 +50,7 @@ class LoginModule(NamedTuple):
 
 
 class KerberosLogin(NamedTuple):
-    """Who a server is by Kerberos, and where its key or ticket lies."""
+    """A server's Kerberos principal, and where its key or ticket is."""
 
     principal: str
     # None: the system's own one.

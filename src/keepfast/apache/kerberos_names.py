@@ -26,7 +26,7 @@ _PARAMETER: Final = re.compile(r"\$(\d+)")
 
 
 class NameRuleError(ValueError):
-    """A rule that is none, or a principal that has no name by the rules."""
+    """An invalid rule, or a principal to which no rule applies."""
 
 
 class Principal(NamedTuple):
@@ -63,7 +63,7 @@ class _Rule(NamedTuple):
 
 
 class NameRules:
-    """What principals are called."""
+    """Maps principals to names."""
 
     def __init__(self, text: str, *, keeps_host: bool, keeps_realm: bool) -> None:
         """Raises NameRuleError if `text` is no list of rules."""

@@ -238,7 +238,7 @@ def _load_pkcs12(
     try:
         return load_key_and_certificates(data, password)
     except (ValueError, InvalidVersion) as error:
-        # The library does not tell damage from a wrong password apart; nor does the format.
+        # The library does not distinguish damage from a wrong password; nor does the format.
         raise store.wrong_password() from error
 
 
@@ -255,7 +255,7 @@ def _jks_identity(store: KeyStore, data: bytes) -> tuple[PrivateKeyTypes, list[C
     try:
         key = load_der_private_key(unprotected(entry.protected, store.password()), None)
     except WrongPasswordError as error:
-        # The store opened, so it is the key's own password that is another one.
+        # The store opened, so it is the key's own password that differs.
         reason = f"its key's password must be the store's, see {store.password_key}"
         raise store.error(reason) from error
     except (ValueError, JksError) as error:

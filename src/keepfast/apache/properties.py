@@ -87,7 +87,7 @@ def format_property(key: str, value: str) -> str:
 
 
 def without_properties(text: str, is_dropped: Callable[[str], bool]) -> str:
-    """The same text without the properties whose keys are to go; all else stays as it is.
+    """The same text without the properties whose keys are to go; everything else stays as it is.
 
     Raises MalformedProperties.
     """
@@ -95,9 +95,9 @@ def without_properties(text: str, is_dropped: Callable[[str], bool]) -> str:
 
 
 def edit_properties(text: str, edit: Callable[[str], str | None]) -> str:
-    """The same text with other lines for some properties; all else stays as it is.
+    """The same text with other lines for some properties; everything else stays as it is.
 
-    `edit` gets a key and gives what stands in place of its lines; None: they stay. Raises
+    `edit` gets a key and gives what stands instead of its lines; None: they stay. Raises
     MalformedProperties.
     """
     spans = [(first, last) for _, first, last in _logical_lines(text)]

@@ -1,7 +1,7 @@
 """A load generator for running servers, Apache's or ours: `keepfast bench`.
 
-What may live here: the works that are measured, how requests are kept in flight, and what was
-measured. It knows servers by their protocol only, and prints nothing.
+What may live here: the workloads, how requests are kept in flight, and the results. It knows
+servers by their protocol only, and prints nothing.
 """
 
 from keepfast.bench.latencies import Latencies

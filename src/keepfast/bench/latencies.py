@@ -26,7 +26,7 @@ class Latencies:
         self.worst_ns = max(self.worst_ns, spent_ns)
 
     def percentile_us(self, percent: float) -> float:
-        """The time that so many percent of the requests did not exceed; 0 without any."""
+        """The time that this percentage of requests did not exceed; 0 if there were none."""
         wanted = self.count * percent / 100
         seen = 0
         for bucket, count in sorted(self._counts.items()):

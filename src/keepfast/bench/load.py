@@ -1,7 +1,7 @@
 """Requests in flight on many connections, and how long each takes to be answered.
 
-One thread and one selector. Everything that a work needs is created before the clock runs, below
-one znode of its own, and deleted afterwards.
+One thread and one selector. Everything that a workload needs is created before the clock starts,
+below a dedicated znode, and deleted afterwards.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ class BenchFailed(Exception):  # noqa: N818 - it ends a measurement, it is not a
     """The measurement cannot be made or finished; the text says why."""
 
 
+def _failed(address: ServerAddress, error: Exception) -> BenchFailed:
+    return BenchFailed(f"{address}: {getattr(error, 'strerror', None) or error}")
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """Where the load goes, and how much of it; None: as the work has it."""
@@ -81,7 +85,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one work gave."""
+    """The result of one workload."""
 
     work: Work
     connections: int
@@ -104,7 +108,7 @@ class _Line:
         try:
             self.connection = ServerConnection(address, hello, options)
         except (OSError, MalformedRecord) as error:
-            raise BenchFailed(f"{address}: {error}") from error
+            raise _failed(address, error) from error
         if self.connection.response.timeout_ms <= 0:
             raise BenchFailed(f"{address} refused a session")
         self.waiting: deque[tuple[Slot | None, int]] = deque()
@@ -122,7 +126,7 @@ class _Line:
         try:
             payloads = self.connection.receive()
         except (OSError, MalformedRecord) as error:
-            raise BenchFailed(f"{self.connection.address}: {error}") from error
+            raise _failed(self.connection.address, error) from error
         for payload in payloads:
             xid, _, code = _REPLY.unpack_from(payload)
             if xid == Xid.EVENT:
@@ -136,7 +140,7 @@ class _Line:
         try:
             self.connection.flush()
         except OSError as error:
-            raise BenchFailed(f"{self.connection.address}: {error}") from error
+            raise _failed(self.connection.address, error) from error
 
     def ask_all(self, requests: Iterator[BenchRequest], allowed: frozenset[int]) -> None:
         """Send requests many at a time and wait for all replies; their errors must be allowed."""
@@ -305,7 +309,7 @@ def _select(selector: selectors.BaseSelector) -> list[_Line]:
 def _requests(
     load: Load, work: Work, setting: WorkSetting, shape: tuple[int, int], latencies: Latencies
 ) -> float:
-    """Keep requests in flight until the time is over; gives the seconds that were measured."""
+    """Keep requests in flight until the time is over; returns the seconds that were measured."""
     if work.requests is None:
         raise BenchFailed(f"{work.name} is not a stream of requests")
     connections, in_flight = shape
@@ -335,7 +339,7 @@ def _requests(
 
 
 def _connect(load: Load, connections: int, latencies: Latencies) -> float:
-    """Open and close sessions, one after another; gives the seconds that were measured."""
+    """Open and close sessions, one after another; returns the seconds that were measured."""
     clock = _Clock(load.seconds, latencies)
     addresses = cycle(load.addresses)
     close = BenchRequest(OpCode.CLOSE_SESSION, b"")
@@ -364,7 +368,7 @@ def _connect(load: Load, connections: int, latencies: Latencies) -> float:
 def _watchers(
     load: Load, connections: int, maker: _Line, setting: WorkSetting, latencies: Latencies
 ) -> float:
-    """Change one znode that all watch, again and again; gives the seconds that were measured."""
+    """Change one znode that all watch, again and again; returns the seconds that were measured."""
     path = f"{setting.root}/k0"
     with _lines(load, connections) as lines, selectors.DefaultSelector() as selector:
         for line in lines:
@@ -390,7 +394,7 @@ def _watchers(
 def _until(
     lines: Sequence[_Line], selector: selectors.BaseSelector, is_done: Callable[[_Line], bool]
 ) -> Iterator[_Line]:
-    """Read until every line is done; gives each when it is."""
+    """Read until every line is done; returns each when it is."""
     left = set(lines)
     while left:
         for line in _select(selector):

@@ -1,6 +1,6 @@
-"""What is measured: each work says, request by request, what a client does.
+"""The workloads: each defines, request by request, what a client does.
 
-A work is a generator for each request in flight: it yields a request and is sent the reply to it,
+A workload is a generator per request in flight: it yields a request and is sent the reply to it,
 so that a client that deletes what it created reads as such. The same names are known to
 `benchmarks/zkload.c`, which costs less CPU.
 """
@@ -48,7 +48,7 @@ class BenchRequest(NamedTuple):
     body: bytes
 
 
-# The body of a reply; a work is not told of errors, as they end the measurement.
+# The body of a reply; a workload never sees errors, as they end the measurement.
 Slot = Generator[BenchRequest, bytes, None]
 
 

@@ -1,8 +1,8 @@
-"""The command line: what users type, and how answers are printed.
+"""The command line: parsing arguments and printing results.
 
-What may live here: parsing of arguments, choice of what to show, text and JSON. What may not: any
-decision about data, protocols or files that a caller in Python could want too; those are in the
-packages below. Heavy modules are imported by the commands that need them: `--help` is quick.
+What may live here: argument parsing, the choice of what to show, text and JSON. What may not: any
+decision about data, protocols or files that a Python caller could need too; those are in the
+packages below. Heavy modules are imported by the commands that need them, so that `--help` is fast.
 """
 
 import os
@@ -10,16 +10,17 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-# What is written holds data that ACLs guard: only its owner may read it.
+# The output contains data protected by ACLs: only its owner may read it.
 _PRIVATE_UMASK: Final = 0o077
 _UMASK_VARIABLE: Final = "KEEPFAST_UMASK"
 _UNUSABLE: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code; never raises and never prints a traceback.
+    """Run one command and return its exit code; never raises and never prints a traceback.
 
-    Files and directories that it makes are private (0600, 0700), unless KEEPFAST_UMASK widens that.
+    Files and directories that it creates are private (0600, 0700), unless KEEPFAST_UMASK widens
+    that.
     """
     text = os.environ.get(_UMASK_VARIABLE, f"{_PRIVATE_UMASK:03o}")
     if len(text) != len("077") or any(digit not in "01234567" for digit in text):

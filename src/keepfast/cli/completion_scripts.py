@@ -1,4 +1,4 @@
-"""Completion for shells: scripts that hold the words themselves, so that Tab starts no Python."""
+"""Shell completion: scripts with a static word list, so that Tab does not start Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CommandWords(NamedTuple):
 
 
 def command_words(group: Any) -> list[CommandWords]:
-    """Every command that help shows; one of two words is a word that may follow the first."""
+    """Every command in the help; the second word of a two-word command may follow the first."""
     found: dict[str, CommandWords] = {}
     for name, command in sorted(group.commands.items()):
         if command.hidden:
@@ -52,7 +52,7 @@ def command_words(group: Any) -> list[CommandWords]:
 
 
 def completion_script(group: Any, shell: str) -> str:
-    """What a shell has to source; `shell` is bash, zsh or fish."""
+    """The script for a shell to source; `shell` is bash, zsh or fish."""
     commands = command_words(group)
     if shell == "fish":
         return _fish(commands)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from keepfast.cli.ensembles import explained, moment_at, open_ensemble
+from keepfast.cli.ensembles import moment_at, open_ensemble
 from keepfast.cli.output import CommandFailed, DocumentStream, ExitCode, Out, to_json
+from keepfast.cli.pipeline_input import explained
 from keepfast.cli.places import reading
 from keepfast.cli.tree_view import head_text, znode_fields
 from keepfast.cli.values import acl_text, counted, data_text, optional_zxid, utc
@@ -64,7 +65,7 @@ class _Pair:
 
 
 def show_diff(options: DiffOptions) -> int:
-    """Print what differs; gives the exit code."""
+    """Print what differs; returns the exit code."""
     if options.path is not None and (problem := path_problem(options.path)) is not None:
         raise CommandFailed(f"{options.path!r} is not the path of a znode: it {problem}")
     moments = options.since is not None or options.until is not None

@@ -88,7 +88,7 @@ class _File:
 def show_directory(
     disk: Disk, directory: DataDirectory, target: NamedDirectory, as_json: bool, out: Out
 ) -> ExitCode:
-    """Print the files of a directory and what they prove; gives the exit code."""
+    """Print the files of a directory and what they prove; returns the exit code."""
     recovery, view, use = recover_in_use(disk, directory, full=False)
     target = replace(target, is_in_use=bool(use))
     files = [*_snapshots(view, directory, recovery), *_logs(view, directory, recovery)]
@@ -197,7 +197,7 @@ def show_tree(
     options: SnapshotOptions,
     out: Out,
 ) -> ExitCode:
-    """Print the tree at a zxid or a time, as far as the files prove it; gives the exit code.
+    """Print the tree at a zxid or a time, as far as the files prove it; returns the exit code.
 
     With neither: at the head.
     """
@@ -254,7 +254,7 @@ def _prefix(
 def _proof(
     disk: Disk, directory: DataDirectory, found: prefix.Prefix, until: Zxid | None
 ) -> tuple[str, ExitCode]:
-    """What has to be said about a state, and the exit code that goes with it."""
+    """The caveat about a state, and the matching exit code."""
     head = format_zxid(found.head)
     if found.stop is not None:
         return f"proven up to {head} only: {found.stop.reason}", ExitCode.INCOMPLETE
@@ -269,7 +269,7 @@ def _proof(
         whole = None
     if isinstance(whole, prefix.Prefix) and whole.head > until:
         return f"{head} is the last record at or before {format_zxid(until)}", ExitCode.OK
-    return f"the records end at {head}: nothing tells what came later", ExitCode.INCOMPLETE
+    return f"the records end at {head}: nothing shows what came later", ExitCode.INCOMPLETE
 
 
 def _last_before(disk: Disk, directory: DataDirectory, time_ms: int) -> Zxid | None:
@@ -283,7 +283,7 @@ def _last_before(disk: Disk, directory: DataDirectory, time_ms: int) -> Zxid | N
             if last is None:
                 raise CommandFailed(
                     f"the first record that is left, {format_zxid(frame.zxid)}, is later than "
-                    f"{utc(time_ms)}: nothing tells what the tree was then",
+                    f"{utc(time_ms)}: nothing shows what the tree was then",
                     ExitCode.REFUSED,
                 )
             return last

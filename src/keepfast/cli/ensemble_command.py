@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import signal
 import sys
 import threading
@@ -69,18 +70,18 @@ def _say(text: str) -> None:
 
 
 class _Runner:
-    """Watches the processes, asks the servers how they are, and does what is typed."""
+    """Watches the processes, polls the servers, and handles typed commands."""
 
     def __init__(self, layout: EnsembleLayout) -> None:
         self.layout = layout
         self.servers = {id: ServerProcess(layout, id, dies_with_us=True) for id in layout.ports}
-        # What was found at the last look, and how the processes were meanwhile.
+        # The last status, and the state of the processes at that time.
         self._seen: tuple[EnsembleStatus, list[str]] = (judge([]), [])
         self._console = ConsoleProcess(
             layout.root, layout.connect_string, [layout.directory(id) for id in layout.ports]
         )
         self._is_over = threading.Event()
-        # Asked for by keys or lines; done on the main thread, which owns the processes.
+        # Requested by keys or lines; done on the main thread, which owns the processes.
         self._orders: queue.Queue[tuple[str, str]] = queue.Queue()
         self._chosen = 1
 
@@ -118,7 +119,7 @@ class _Runner:
                 for server in self.servers.values()
             ]
             if states == self._states():
-                # Else part of it is of a server that was killed or started meanwhile.
+                # Otherwise part of it is from a server that was killed or started meanwhile.
                 self._seen = (judge(found), states)
 
     def _states(self) -> list[str]:
@@ -221,7 +222,8 @@ class _Runner:
             elif found is None or not found.is_reached:
                 text = "starting"
             else:
-                why = found.problem.partition(":")[0]
+                # The first clause: a line has room for one from each server.
+                why = re.split("[:;]", found.problem, maxsplit=1)[0]
                 text = found.role if found.is_serving else f"not serving ({why})"
             parts.append(f"{id} {text}")
         return "; ".join(parts) + (f" - {summary_of(verdict)}" if verdict.servers else "")
@@ -276,7 +278,7 @@ class _Runner:
 
 @contextlib.contextmanager
 def _keys(press: Callable[[str], None]) -> Iterator[None]:
-    """Call `press` for each key while the block runs; the terminal is put right at its end."""
+    """Call `press` for each key while the block runs; the terminal is restored at its end."""
     if not sys.stdin.isatty():
         yield
         return

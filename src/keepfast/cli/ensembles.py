@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from keepfast.cli.output import CommandFailed, ExitCode
+from keepfast.cli.pipeline_input import explained
 from keepfast.cli.tree_view import head_text
 from keepfast.cli.values import counted, hexadecimal, parse_moment, zxid_fields
 from keepfast.pipeline import (
     EnsembleFiles,
     EnsembleState,
-    JavaNotFound,
     JobFailed,
     Moment,
-    PlaceError,
-    ServersDisagree,
-    SparkNotUsable,
-    StateUnknown,
-    as_named,
     one_ensemble,
 )
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Turn what the pipeline says about its input into the end of the command."""
-    try:
-        yield
-    except PlaceError as error:
-        raise CommandFailed(as_named(str(error))) from error
-    except ServersDisagree as error:
-        raise CommandFailed(as_named(str(error)), ExitCode.WRONG) from error
-    except StateUnknown as error:
-        raise CommandFailed(as_named(str(error)), ExitCode.REFUSED) from error
-    except (JavaNotFound, SparkNotUsable) as error:
-        raise CommandFailed(str(error), ExitCode.REFUSED) from error
 
 
 def open_ensemble(places: Sequence[str]) -> EnsembleFiles:
@@ -45,7 +24,7 @@ def open_ensemble(places: Sequence[str]) -> EnsembleFiles:
         with explained():
             return one_ensemble(places)
     except JobFailed as error:
-        # Spark reads what nobody else here can.
+        # Only Spark can read these.
         raise CommandFailed(str(error), ExitCode.REFUSED) from error
 
 
@@ -69,15 +48,15 @@ def exit_code_of_state(state: EnsembleState) -> ExitCode:
     return ExitCode.OK
 
 
-def state_rows(state: EnsembleState) -> list[tuple[str, str]]:
-    """A state, for people."""
+def state_rows(state: EnsembleState, of: str = "server") -> list[tuple[str, str]]:
+    """A state, for people; `of` says whose files were read: servers', or a backup."""
     chosen = state.chosen
     base = chosen.prefix.base_name or "the empty tree"
     replayed = counted(chosen.prefix.replay.applied, "record")
     rows = [
         ("tree at", head_text(state.head)),
-        ("from", f"server {chosen.server}, {base} and {replayed} after it"),
-        ("the same on", ", ".join(f"server {name}" for name in state.agreeing)),
+        ("from", f"{of} {chosen.server}, {base} and {replayed} after it"),
+        ("the same on", ", ".join(f"{of} {name}" for name in state.agreeing)),
         ("tree digest", hexadecimal(state.tree.digest)),
         ("state digest", hexadecimal(state.tree.state_digest)),
         ("znodes", str(state.tree.node_count)),

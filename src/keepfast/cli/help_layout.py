@@ -1,4 +1,4 @@
-"""How help is laid out: commands in groups, whole sentences, no types of Python."""
+"""The layout of help: commands in groups, whole sentences, no Python types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-# What people come for, in this order; a command that is in none of them is shown at the end.
+# The groups, in this order; a command in none of them is shown at the end.
 COMMAND_GROUPS: Final = {
     "Run": ("serve", "ensemble", "ensemble rescue", "shell", "status", "console", "bench"),
     "Look": ("inspect", "inspect blame", "who", "state", "diff", "history", "undelete"),
@@ -40,7 +40,7 @@ def summary(command: Any) -> str:
 
 
 class CommandGroups(TyperGroup):
-    """The program: its help lists the commands by what they are for."""
+    """The program: its help lists the commands by purpose."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         visible = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
@@ -72,14 +72,14 @@ class PlainCommand(TyperCommand):
 
 
 def plain_piece(piece: str) -> str:
-    """One word of the usage line: `DIR...` in place of the parser's `{DIR...}...`."""
+    """One word of the usage line: `DIR...` instead of the parser's `{DIR...}...`."""
     word = re.sub(r"^\{(.*)\}", r"\1", piece)
     word = re.sub(r"^\[\[(.*)\]\]", r"[\1]", word)
     return word.replace("......", "...")
 
 
 def plain_record(record: tuple[str, str], *, is_argument: bool) -> tuple[str, str]:
-    """One line of help without types of Python and without formulas."""
+    """One line of help without Python types and range formulas."""
     name, text = record
 
     def value(found: re.Match[str]) -> str:

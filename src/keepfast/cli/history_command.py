@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keepfast.cli.ensembles import explained
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document, to_json
+from keepfast.cli.pipeline_input import announce_spark, explained
 from keepfast.cli.stopping import stop_signals
 from keepfast.cli.values import counted, optional_zxid, zxid_span
 from keepfast.pipeline import (
@@ -41,9 +41,10 @@ class HistoryOptions:
 
 
 def run_history(options: HistoryOptions) -> int:
-    """Write the feed; gives the exit code."""
+    """Write the feed; returns the exit code."""
     out = Out()
     try:
+        announce_spark()
         with explained(), spark_session(options.session) as spark:
             if options.is_followed:
                 return _follow(spark, options, out)

@@ -38,7 +38,7 @@ class InspectOptions:
 
 
 def inspect(options: InspectOptions) -> int:
-    """Show what `options.path` is; gives the exit code."""
+    """Show what `options.path` is; returns the exit code."""
     if options.znode is not None:
         _check_path(options.znode)
     path = options.path
@@ -128,7 +128,7 @@ def _inspect_directory(disk: Disk, options: InspectOptions, out: Out) -> int:
 
 
 def inspect_blame(places: Sequence[str], log_dir: str | None, options: BlameOptions) -> int:
-    """Show what changed a znode, by the files of one server or of all; gives the exit code."""
+    """Show what changed a znode, by the files of one server or of all; returns the exit code."""
     _check_path(options.path)
     if log_dir is not None and len(places) > 1:
         raise CommandFailed("--log-dir goes with one directory; name several as DIR:LOGDIR")

@@ -1,4 +1,4 @@
-"""`keepfast lab`: a failure from the field played on real servers, then audited."""
+"""`keepfast lab`: a failure from the field reproduced on real servers, then audited."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from keepfast import __version__
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document
+from keepfast.cli.pipeline_input import announce_spark
 from keepfast.harness import ReleaseError, find_release
 from keepfast.lab import SCENARIOS, LabError, ScenarioEnding, ScenarioOutcome, play
 from keepfast.pipeline import (
@@ -54,7 +55,7 @@ class LabCommand:
 
 
 class _Voice:
-    """Tells each step as it happens; quiet where a document is wanted."""
+    """Prints each step as it happens; silent when a JSON document is requested."""
 
     def __init__(self, out: Out, is_quiet: bool) -> None:
         self._out = out
@@ -81,7 +82,7 @@ class _Voice:
 
 
 def run_lab(command: LabCommand) -> int:
-    """Play, tell, audit; gives the exit code."""
+    """Run the scenarios, print, audit; returns the exit code."""
     out = Out()
     names = list(SCENARIOS) if command.is_all else [command.scenario or ""]
     unknown = [name for name in names if name not in SCENARIOS]
@@ -97,7 +98,7 @@ def run_lab(command: LabCommand) -> int:
         raise CommandFailed(str(error), ExitCode.REFUSED) from error
     except (JobFailed, JavaNotFound, SparkNotUsable) as error:
         if not command.as_json:
-            # What was played, perhaps for minutes, is shown all the same.
+            # The result of the run, which may have taken minutes, is shown anyway.
             _print_comparison(out, played, None)
             out.flush()
         raise CommandFailed(str(error), ExitCode.REFUSED) from error
@@ -151,8 +152,9 @@ def _play_all(
 def _audit(
     played: Sequence[ScenarioOutcome], root: Path, command: LabCommand
 ) -> list[EnsembleResult | None]:
-    """What the audit says of what each play left."""
+    """What the audit says about the files that each run left."""
     results: list[EnsembleResult | None] = []
+    announce_spark()
     with spark_session() as spark:
         for outcome in played:
             places = [place for place in outcome.places if (Path(place) / "version-2").exists()]
@@ -206,7 +208,7 @@ def _print_comparison(
 
 
 def _folded(text: str, used: int) -> list[str]:
-    """Lines that fit the terminal after so many columns; one line where there is no terminal."""
+    """Lines that fit the terminal after an indent; one line if there is no terminal."""
     room = shutil.get_terminal_size().columns - used
     if not sys.stdout.isatty() or room < _SMALLEST_ROOM:
         return [text]

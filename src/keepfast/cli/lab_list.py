@@ -1,4 +1,4 @@
-"""The list of the lab's scenarios, which needs nothing of what plays and audits them."""
+"""The list of the lab's scenarios, which needs none of the code that runs and audits them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from keepfast.lab import SCENARIOS
 
 
 def list_scenarios(as_json: bool) -> int:
-    """Print the list and give the exit code."""
+    """Print the list and return the exit code."""
     out = Out()
     if as_json:
         listed = [

@@ -37,7 +37,7 @@ class LogOptions:
 
 
 class LogView:
-    """Reads one log from its first record to its end, over damaged places, and counts."""
+    """Reads one log from its first record to its end, skipping damaged places, and counts."""
 
     def __init__(self, file: ReadFile, path: str, options: LogOptions) -> None:
         self._file = file
@@ -84,19 +84,20 @@ class LogView:
                     ending = Ending(offset, error.strerror or "cannot be read")
                 if ending.valid_after is None:
                     break
-                # No server reads on here. Whoever looks for what was lost wants to see it.
+                # No server reads past this point, but someone looking for lost data wants to see
+                # it.
                 self.damage.append(ending)
                 start = ending.valid_after
             if not ending.is_plain and not ending.torn:
                 self.damage.append(ending)
             self.ending = ending
         finally:
-            # Once, not a record: this loop decides how fast a long log is shown.
+            # Once, not per record: this loop decides how fast a long log is shown.
             self.count = count
             self.last = None if frame is None else Zxid(frame.zxid)
 
     def records(self) -> Iterator[Selected]:
-        """The records that were asked for, up to the limit."""
+        """The requested records, up to the limit."""
         return islice(self._options.only.select(self._frames()), self._options.limit)
 
     def note(self, batch: list[Selected]) -> None:
@@ -106,12 +107,12 @@ class LogView:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the log as far as it was read deserves."""
+        """The exit code for the part of the log that was read."""
         return ExitCode.WRONG if self.damage or self.undecodable else ExitCode.OK
 
 
 def show_log(file: ReadFile, path: str, options: LogOptions, out: Out) -> ExitCode:
-    """Print a log; gives the exit code."""
+    """Print a log; returns the exit code."""
     view = LogView(file, path, options)
     records = view.records()
     first = next(records, None)
@@ -143,7 +144,7 @@ def _fail_not_found(view: LogView) -> None:
 def _batches(
     view: LogView, first: Selected | None, records: Iterator[Selected]
 ) -> Iterator[list[Selected]]:
-    """All records in portions, each counted."""
+    """All records in batches, each counted."""
     waiting = records if first is None else chain((first,), records)
     while batch := list(islice(waiting, _BATCH)):
         view.note(batch)
@@ -172,7 +173,7 @@ def _print_text(
 
 
 def _print_damage(view: LogView, reported: int, before: int | None, out: Out) -> int:
-    """Print the damage in front of the offset `before` that was not printed yet."""
+    """Print the damage before the offset `before` that was not printed yet."""
     for ending in view.damage[reported:]:
         if before is not None and ending.offset > before:
             break

@@ -41,6 +41,6 @@ def _command(name: str, command: Any, parent: Any) -> list[str]:
 
 
 def _text(words: str | None) -> str:
-    """Text on one line in which roff finds no commands of its own."""
+    """Text on one line, with roff commands escaped."""
     found = " ".join((words or "").split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{found}" if found.startswith((".", "'")) else found

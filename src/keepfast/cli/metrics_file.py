@@ -14,7 +14,7 @@ from keepfast.pipeline import FindingSeverity, Verdict
 if TYPE_CHECKING:
     from keepfast.pipeline import AuditResult, BackupTaken
 
-# The collector runs as another user, and there is nothing in it that others may not read.
+# The collector runs as another user, and the file contains nothing confidential.
 _MODE: Final = 0o644
 
 
@@ -60,7 +60,7 @@ def write_audit_metrics(path: str, result: AuditResult, exit_code: int) -> None:
 
 
 def write_backup_metrics(path: str, taken: BackupTaken, exit_code: int) -> None:
-    """Write what a backup holds. After a refused one the file is as it was: its time grows old."""
+    """Write what a backup holds. A refused one leaves the file unchanged, so its time grows old."""
     registry = CollectorRegistry()
     head = Gauge("keepfast_backup_head_zxid", "The last zxid in the backup.", registry=registry)
     head.set(taken.head)

@@ -52,12 +52,12 @@ class Out:
     def __init__(
         self, stream: TextIO | None = None, before: Callable[[], None] | None = None
     ) -> None:
-        """`before` is called ahead of output to a terminal: it takes a progress bar away."""
+        """`before` is called before output to a terminal: it removes a progress bar."""
         self._stream = stream or sys.stdout
         self._before = before
         self._parts: list[str] = []
         self._size = 0
-        # In place of ESC until it is written, so that no text of others can hold one.
+        # Placeholder for ESC until it is written, so that untrusted text cannot contain one.
         self._escape = f"\x1b{secrets.token_hex(8)}"
         self.has_colour = self._stream.isatty() and not os.environ.get("NO_COLOR")
 
@@ -73,13 +73,13 @@ class Out:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what waits."""
+        """Write what is buffered."""
         text = "".join(self._parts)
         if not text.replace("\n", "").isprintable():
             # Here, as a command that only shows its help needs none of it.
             from keepfast.wire import safe_lines
 
-            # Our own colours stay; whatever else is not printable was somebody else's idea.
+            # Our own colours stay; other unprintable characters came from untrusted text.
             text = "\x1b".join(map(safe_lines, text.split(self._escape)))
         self._parts.clear()
         self._size = 0
@@ -94,7 +94,7 @@ class Out:
         return f"{escape}[{_ANSI[style]}m{text}{escape}[0m" if self.has_colour and style else text
 
     def facts(self, rows: Iterable[tuple[str, str]]) -> None:
-        """Print names and values, one pair a line."""
+        """Print names and values, one pair per line."""
         rows = list(rows)
         width = max((len(name) for name, _ in rows), default=0)
         for name, value in rows:
@@ -141,7 +141,7 @@ def print_document(out: Out, document: dict[str, object]) -> None:
 
 
 class DocumentStream:
-    """One JSON object that is printed while it is made: memory stays bounded however long it is."""
+    """One JSON object that is printed incrementally: memory stays bounded however long it is."""
 
     def __init__(self, out: Out) -> None:
         self._out = out
@@ -174,7 +174,7 @@ class DocumentStream:
 
 
 class ProgressBar:
-    """Tells on standard error how much was read, on a terminal, once the work takes a while."""
+    """Shows on standard error how much was read, on a terminal, once the work takes a while."""
 
     def __init__(self, what: str, total: int | None = None) -> None:
         self._what = what
@@ -186,7 +186,7 @@ class ProgressBar:
         self._is_shown = sys.stderr.isatty()
 
     def on_read(self, path: str, size: int) -> None:
-        """Note that `size` bytes of `path` were read."""
+        """Record that `size` bytes of `path` were read."""
         self._done += size
         if not self._is_shown:
             return
@@ -224,7 +224,7 @@ class ProgressBar:
         self._bar.start()
 
     def close(self) -> None:
-        """Take the bar away, for good."""
+        """Remove the bar permanently."""
         self._is_shown = False
         if self._bar is not None:
             self._bar.stop()

@@ -52,7 +52,7 @@ def audit_command(
     ] = False,
     audit_logs: Annotated[
         list[str] | None,
-        typer.Option("--audit-log", metavar="FILE", help="Who the sessions were. Repeat."),
+        typer.Option("--audit-log", metavar="FILE", help="Who the sessions were. Repeatable."),
     ] = None,
     as_json: AsJson = False,
     metrics: MetricsFile = None,
@@ -105,6 +105,13 @@ def history_command(
     """
 
     def work() -> int:
+        from keepfast.cli.pipeline_input import check_places, explained
+        from keepfast.pipeline import check_out
+
+        # Before anything large is imported: a wrong name costs a moment.
+        with explained():
+            check_out(out, places)
+            check_places(places)
         from keepfast.cli.history_command import HistoryOptions, run_history
         from keepfast.cli.spark_options import session_options
 

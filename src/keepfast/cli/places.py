@@ -1,4 +1,4 @@
-"""What a path on the command line stands for, or one sentence on why it stands for nothing."""
+"""What a path on the command line refers to, or one sentence on why it refers to nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_permission(path: str) -> None:
 def reading(what: str, total: int | None = None) -> Iterator[tuple[Disk, Out]]:
     """The real disk, through which nothing can be changed, and standard output.
 
-    A progress bar tells of long reads, of `total` bytes if that is known, until there is output.
+    A progress bar shows long reads, of `total` bytes if that is known, until there is output.
     """
     with progress_bar(what, total) as bar:
         out = Out(before=bar.close)

@@ -1,7 +1,7 @@
-"""`keepfast serve` without the parser of all commands, which a server would carry for all its life.
+"""`keepfast serve` without the parser of all commands, which would stay in a server's memory.
 
-Only the plain form: a configuration file and definitions. Everything else, a failure included, is
-left to the parser, so that there is one place that explains and complains.
+Only the plain form: a configuration file and definitions. Everything else, failures included, is
+left to the parser, so that all messages come from one place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class _Plain(NamedTuple):
 
 
 def run_quickly(words: Sequence[str]) -> int | None:
-    """Serve, and give the exit code; None: nothing was done, the parser has to look."""
+    """Serve, and return the exit code; None: nothing was done, use the parser."""
     plain = _plain(words)
     if plain is None:
         return None

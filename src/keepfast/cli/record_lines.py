@@ -1,4 +1,4 @@
-"""Log records as text and as JSON, and which of them were asked for."""
+"""Log records as text and as JSON, and the filter for them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _sub_paths(sub: SubTxn) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records were asked for."""
+    """Which records were requested."""
 
     at: Zxid | None = None
     at_time_ms: int | None = None
@@ -130,7 +130,7 @@ class RecordFilter:
     types: frozenset[int] = frozenset()
 
     def select(self, frames: Iterable[Frame]) -> Iterator[Selected]:
-        """Decode the records that were asked for, and as few others as possible."""
+        """Decode the requested records, and as few others as possible."""
         if self.at is not None:
             frames = (frame for frame in frames if frame.zxid == self.at)
         elif self.at_time_ms is not None:

@@ -65,7 +65,7 @@ def exit_code_of(recovery: Recovery, use: DirectoryUse | None = None) -> ExitCod
 
 
 def next_command(problem: Problem, target: NamedDirectory) -> str:
-    """The next command that is safe to run: each of them only looks."""
+    """The next command that is safe to run: each of them is read-only."""
     if target.is_in_use:
         return target.command("verify")
     if problem.severity is Severity.DAMAGE:

@@ -32,7 +32,7 @@ def repair(
     as_json: bool,
     out: Out,
 ) -> ExitCode:
-    """Print the plan, carry it out on `disk` if there is one, and give the exit code.
+    """Print the plan, carry it out on `disk` if there is one, and return the exit code.
 
     `view` is the same disk for reading: a plan is made without the means to change anything.
     """

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from keepfast.cli.ensembles import (
     exit_code_of_state,
-    explained,
     moment_at,
     open_ensemble,
     state_fields,
     state_rows,
 )
 from keepfast.cli.output import CommandFailed, ExitCode, print_document
+from keepfast.cli.pipeline_input import explained
 from keepfast.cli.places import reading
 from keepfast.cli.values import hexadecimal, zxid_fields
 from keepfast.pipeline import (
@@ -44,30 +44,30 @@ class RestoreOptions:
 
 
 @contextmanager
-def _sources(places: tuple[str, ...], moment: Moment) -> Iterator[tuple[str, ...]]:
-    """The directories to read: of a place with backups, the one that holds the moment."""
+def _sources(places: tuple[str, ...], moment: Moment) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Whose directories to read, and which: of backups, the one that holds the moment."""
     place = places[0]
     if len(places) != 1 or not (os.path.isdir(place) or is_object_store(place)):
-        yield places
+        yield "server", places
         return
     try:
         if not list_chains(place):
-            yield places
+            yield "server", places
             return
         with chain_here(chain_at(place, moment.zxid, moment.time_ms)) as chain:
-            yield (chain.path,)
+            yield "backup", (chain.path,)
     except BackupRefused as error:
         raise CommandFailed(f"refused: {error}", ExitCode.REFUSED) from error
 
 
 def run_restore(options: RestoreOptions) -> int:
-    """Write the directory, and say what it holds; gives the exit code."""
+    """Write the directory, and say what it holds; returns the exit code."""
     moment = moment_at(options.at)
-    with _sources(options.places, moment) as places:
-        return _restore(options, moment, places)
+    with _sources(options.places, moment) as (of, places):
+        return _restore(options, moment, of, places)
 
 
-def _restore(options: RestoreOptions, moment: Moment, places: tuple[str, ...]) -> int:
+def _restore(options: RestoreOptions, moment: Moment, of: str, places: tuple[str, ...]) -> int:
     ensemble = open_ensemble(places)
     sources = tuple(directory_of(server) for server in ensemble.servers)
     with reading("replaying") as (disk, out), explained():
@@ -93,7 +93,7 @@ def _restore(options: RestoreOptions, moment: Moment, places: tuple[str, ...]) -
             document["exit_code"] = int(code)
             print_document(out, document)
             return code
-        out.facts(state_rows(state))
+        out.facts(state_rows(state, of))
         out.line()
         out.line(
             f"Restored to {options.target}: written, read back as a server would, and found to be "

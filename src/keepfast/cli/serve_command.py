@@ -86,13 +86,13 @@ def _show(config: ServerConfig, warnings: int, *, everything: bool) -> int:
 
 
 def _ready(server: ListeningServer) -> None:
-    options = server.options
-    places = [] if options.port is None else [f"{options.host}:{server.port}"]
-    if options.tls is not None and server.secure_port is not None:
-        places.append(f"{options.tls.host}:{server.secure_port} (TLS)")
+    options = server.running.options
+    places = [] if options.port is None else [f"{options.host}:{server.running.port}"]
+    if options.tls is not None and server.running.secure_port is not None:
+        places.append(f"{options.tls.host}:{server.running.secure_port} (TLS)")
     where = f"{' and '.join(places)}, data in {options.data_dir}"
-    if server.is_serving:
-        sentence = f"serving {where}, last zxid {server.replica.tree.last_zxid:#x}"
+    if server.running.is_serving:
+        sentence = f"serving {where}, last zxid {server.running.replica.tree.last_zxid:#x}"
     else:
         sentence = f"listening on {where}; clients are let in when there is a leader"
     print(f"keepfast: {sentence}", file=sys.stderr, flush=True)

@@ -16,8 +16,8 @@ from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document, pr
 from keepfast.sim import SeedOutcome, Simulation, run_seed
 
 _SCHEMA: Final = "keepfast.simulate/1"
-# So many runs at most are shown one by one; more are only counted, but for those that failed.
-_MOST_ROWS: Final = 20
+# At most this many runs are shown individually; more are only counted, except failures.
+_MAX_ROWS: Final = 20
 _HEADS: Final = ("seed", "outcome", "steps", "txns", "answers", "faults", "simulated", "options")
 _NUMBERS: Final = "seed steps txns answers faults simulated"
 
@@ -35,7 +35,7 @@ class SimulateArguments:
 
 
 def simulate(arguments: SimulateArguments) -> int:
-    """Run the seeds and print what became of them."""
+    """Run the seeds and print the results."""
     if arguments.trace and (arguments.as_json or arguments.master):
         raise CommandFailed("--trace prints steps for people: leave --json and --master out")
     out = Out()
@@ -75,10 +75,10 @@ def _traced(arguments: SimulateArguments, out: Out) -> Iterator[SeedOutcome]:
 
 @contextmanager
 def _runner(arguments: SimulateArguments) -> Iterator[Iterator[SeedOutcome]]:
-    """The outcomes, in the order in which they come in."""
+    """The outcomes, in the order of completion."""
     seeds = _seeds(arguments)
     if arguments.master is not None:
-        from keepfast.cli.ensembles import explained
+        from keepfast.cli.pipeline_input import explained
         from keepfast.pipeline import spark_session
 
         with explained(), spark_session(arguments.master) as spark:
@@ -90,7 +90,7 @@ def _runner(arguments: SimulateArguments) -> Iterator[Iterator[SeedOutcome]]:
     if jobs == 1:
         yield map(run_seed, seeds)
         return
-    # Not by fork: the threads of whoever calls would be gone in the child, and their locks not.
+    # Not by fork: the caller's threads would be gone in the child, but not their locks.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         try:
@@ -103,11 +103,11 @@ def _runner(arguments: SimulateArguments) -> Iterator[Iterator[SeedOutcome]]:
 
 def _report(out: Out, outcomes: list[SeedOutcome], seconds: float) -> None:
     failed = [outcome for outcome in outcomes if not outcome.is_well]
-    shown = outcomes if len(outcomes) <= _MOST_ROWS else failed[:_MOST_ROWS]
+    shown = outcomes if len(outcomes) <= _MAX_ROWS else failed[:_MAX_ROWS]
     if shown:
         out.table(_HEADS, [_row(outcome) for outcome in shown], _NUMBERS)
         out.line()
-    for outcome in failed[:_MOST_ROWS]:
+    for outcome in failed[:_MAX_ROWS]:
         out.line(f"seed {outcome.seed}: {outcome.checker}: {outcome.what}")
         out.line(f"  {outcome.replay}")
     if failed:
@@ -115,19 +115,21 @@ def _report(out: Out, outcomes: list[SeedOutcome], seconds: float) -> None:
     simulated = sum(outcome.simulated_ms for outcome in outcomes) / 1000
     speed = simulated / seconds if seconds else 0.0
     pace = 60 * len(outcomes) / seconds if seconds else 0.0
-    verdict = out.paint(f"{len(failed)} failed", "bad") if failed else out.paint("all well", "good")
+    verdict = (
+        out.paint(f"{len(failed)} failed", "bad") if failed else out.paint("all passed", "good")
+    )
     out.line(
         f"{len(outcomes)} seeds, {verdict}: {sum(o.txns for o in outcomes)} txns, "
         f"{sum(o.answers for o in outcomes)} answers, {sum(o.faults for o in outcomes)} faults; "
         f"{simulated:.0f} s simulated in {seconds:.1f} s, {speed:.0f} times real time, "
-        f"{pace:.0f} seeds a minute"
+        f"{pace:.0f} seeds per minute"
     )
 
 
 def _row(outcome: SeedOutcome) -> tuple[str, ...]:
     return (
         str(outcome.seed),
-        outcome.checker or "well",
+        outcome.checker or "passed",
         str(outcome.steps),
         str(outcome.txns),
         str(outcome.answers),

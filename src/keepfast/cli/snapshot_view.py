@@ -80,7 +80,7 @@ class _Loaded:
 
 
 def show_snapshot(disk: Disk, path: str, options: SnapshotOptions, out: Out) -> ExitCode:
-    """Print a snapshot; gives the exit code."""
+    """Print a snapshot; returns the exit code."""
     builder = TreeBuilder(allow_unknown_acls=True, max_field=_LONGEST_FIELD_BYTES)
     try:
         info = parse_snapshot(disk, path, builder)

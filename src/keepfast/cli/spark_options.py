@@ -19,4 +19,4 @@ def session_options(master: str | None, conf: Sequence[str] | None) -> SessionOp
                 "spark.driver.memory=4g"
             )
         settings.append((key, value))
-    return SessionOptions(master, settings=tuple(settings))
+    return SessionOptions(master, settings=tuple(settings), is_last=True)

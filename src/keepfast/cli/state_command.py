@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from keepfast.cli.ensembles import (
     exit_code_of_state,
-    explained,
     moment_at,
     open_ensemble,
     state_fields,
     state_rows,
 )
 from keepfast.cli.output import DocumentStream, Out
+from keepfast.cli.pipeline_input import explained
 from keepfast.cli.places import reading
 from keepfast.cli.tree_view import (
     check_top,
@@ -44,7 +44,7 @@ class StateOptions:
 
 
 def show_state(options: StateOptions) -> int:
-    """Print the tree at a moment; gives the exit code."""
+    """Print the tree at a moment; returns the exit code."""
     moment = moment_at(options.at)
     ensemble = open_ensemble(options.places)
     with reading("replaying") as (disk, out):

@@ -30,7 +30,7 @@ class StatusArguments:
 
 
 def status(arguments: StatusArguments) -> int:
-    """Ask the servers, print what they say, and give the exit code."""
+    """Ask the servers, print what they say, and return the exit code."""
     addresses = addresses_of(arguments.servers)
     verdict = look_at(addresses, arguments.timeout_s, arguments.admin_port)
     code = exit_code_of(verdict)

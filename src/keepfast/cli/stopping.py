@@ -1,4 +1,4 @@
-"""Commands that continue until somebody ends them."""
+"""Commands that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import FrameType
 
 @contextmanager
 def stop_signals() -> Iterator[Event]:
-    """Set when somebody presses Ctrl-C or sends SIGTERM: both are the ordinary end.
+    """Set on Ctrl-C or SIGTERM: both are the normal way to stop.
 
-    An exception instead would come in the middle of a talk with the JVM, and leave it confused.
+    An exception would interrupt the conversation with the JVM, and leave it inconsistent.
     """
     asked = Event()
 

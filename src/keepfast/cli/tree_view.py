@@ -53,7 +53,7 @@ def _kind(node: Node) -> str:
 
 
 def print_znodes(out: Out, tree: Tree, found: Iterable[Znode], redact: bool) -> int:
-    """Print one line a znode; gives their number."""
+    """Print one line per znode; returns their number."""
     head = f"{'czxid':<12}  {'mzxid':<12}  {'modified':<24}  {'version':>7}  {'children':>8}  "
     out.line(out.paint(head + "path, data, acl, kind", "bold"))
     count = 0
@@ -107,7 +107,7 @@ def limited(found: Iterator[Znode], limit: int | None) -> Iterator[Znode]:
 
 
 def tree_fields(tree: Tree) -> dict[str, object]:
-    """What a tree is as a whole, for JSON."""
+    """The summary of a tree, for JSON."""
     return {
         "znodes": tree.node_count,
         "data_bytes": tree.data_size,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from keepfast.cli.ensembles import exit_code_of_state, explained, moment_at, open_ensemble
+from keepfast.cli.ensembles import exit_code_of_state, moment_at, open_ensemble
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document
+from keepfast.cli.pipeline_input import explained
 from keepfast.cli.places import reading
 from keepfast.cli.values import (
     acl_texts,
@@ -38,7 +39,7 @@ class UndeleteOptions:
 
 
 def run_undelete(options: UndeleteOptions) -> int:
-    """Print the commands; gives the exit code."""
+    """Print the commands; returns the exit code."""
     if (problem := path_problem(options.path)) is not None:
         raise CommandFailed(f"{options.path!r} is not the path of a znode: it {problem}")
     if options.path == "/":
@@ -63,7 +64,7 @@ def run_undelete(options: UndeleteOptions) -> int:
 
 
 def _print(out: Out, found: Undeletion) -> None:
-    """Commands, and comments, which the shell passes over."""
+    """Commands, and comments, which the shell ignores."""
     out.line(f"# {safe_text(found.path)} as it was at {format_zxid(found.state.head)}")
     deletion = found.deletion
     if deletion is not None:

@@ -1,8 +1,8 @@
 """How single values are shown: zxids, times, data, ACLs.
 
 Data of znodes is shown as text where it is printable, else in hex (text) or base64 (JSON); with
-`redact` as its length and the start of its SHA-256, which still tells equal from different. The
-second half of an ACL id of the scheme `digest` is a password's hash and is never shown.
+`redact` as its length and the start of its SHA-256, which still distinguishes equal from different.
+The second half of an ACL id of the scheme `digest` is a password's hash and is never shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from keepfast.wire import (
 )
 
 _PERMISSIONS: Final = ((4, "c"), (8, "d"), (1, "r"), (2, "w"), (16, "a"))
-# Schemes whose ids are no secrets.
+# Schemes whose ids are not secret.
 _OPEN_SCHEMES: Final = frozenset(("world", "auth", "ip", "sasl", "x509", "host"))
 _SHOWN_CHARACTERS: Final = 64
 _SHA_DIGITS: Final = 16

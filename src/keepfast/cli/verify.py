@@ -37,7 +37,7 @@ def verify(
     as_json: bool,
     out: Out,
 ) -> ExitCode:
-    """Read everything, print the verdict and give the exit code. Changes nothing."""
+    """Read everything, print the verdict and return the exit code. Changes nothing."""
     recovery, view, use = recover_in_use(disk, directory, full=True)
     target = replace(target, is_in_use=bool(use))
     snapshots = _snapshots(view, directory, recovery)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from threading import Event
 from urllib.parse import urlsplit
 
-from keepfast.cli.ensembles import explained
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document, to_json
+from keepfast.cli.pipeline_input import explained
 from keepfast.cli.stopping import stop_signals
 from keepfast.cli.values import counted, parse_duration
 from keepfast.pipeline import (
@@ -31,7 +31,7 @@ from keepfast.pipeline import (
 )
 from keepfast.wire import format_zxid
 
-_LEAST_EVERY_S = 1.0
+_MIN_EVERY_S = 1.0
 _STYLES = {FindingSeverity.WARNING: "warning", FindingSeverity.ERROR: "bad"}
 
 
@@ -49,9 +49,9 @@ class WatchCommand:
 
 
 def run_watch(command: WatchCommand) -> int:
-    """Watch until a signal comes; gives the exit code."""
+    """Watch until a signal comes; returns the exit code."""
     every_s = parse_duration(command.every, "--every")
-    if every_s < _LEAST_EVERY_S:
+    if every_s < _MIN_EVERY_S:
         raise CommandFailed(f"--every {command.every}: at least 1s")
     if command.webhook is not None and urlsplit(command.webhook).scheme not in ("http", "https"):
         raise CommandFailed(
@@ -70,7 +70,7 @@ def run_watch(command: WatchCommand) -> int:
             with stop_signals() as is_over:
                 if command.is_once:
                     return _look_once(watching, command, is_over)
-                return _go_on(watching, command, checkpoint, is_over)
+                return _continue_work(watching, command, checkpoint, is_over)
         finally:
             watching.close()
 
@@ -116,7 +116,9 @@ def _look_once(watching: Watching, command: WatchCommand, is_over: Event) -> Exi
     return code
 
 
-def _go_on(watching: Watching, command: WatchCommand, checkpoint: str, is_over: Event) -> ExitCode:
+def _continue_work(
+    watching: Watching, command: WatchCommand, checkpoint: str, is_over: Event
+) -> ExitCode:
     out = Out()
     metrics = WatchMetrics()
     where = _serve(metrics, command.metrics)

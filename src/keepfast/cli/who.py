@@ -7,8 +7,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from keepfast.cli.audit_logs import read_people
-from keepfast.cli.ensembles import explained, open_ensemble
+from keepfast.cli.ensembles import open_ensemble
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document
+from keepfast.cli.pipeline_input import explained
 from keepfast.cli.places import reading
 from keepfast.cli.values import counted, hexadecimal, parse_duration, utc
 from keepfast.pipeline import HistoryBroken, HistoryGone, NamedChange, changes_of
@@ -30,7 +31,7 @@ class WhoOptions:
 
 
 def show_who(options: WhoOptions) -> int:
-    """Print the changes; gives the exit code."""
+    """Print the changes; returns the exit code."""
     if (problem := path_problem(options.path)) is not None:
         raise CommandFailed(f"{options.path!r} is not the path of a znode: it {problem}")
     since_ms = None

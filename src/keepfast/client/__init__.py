@@ -1,10 +1,10 @@
 """A small synchronous client of the ZooKeeper protocol, for the shell, tests and tools.
 
 What may live here: one session over one connection at a time, its requests, its watches; and what
-servers say about themselves to somebody who only asks (`probe`, `look_at`). Only
-`wire` is imported: how bytes are laid out is said there, once. No caches, no recipes, no retries of
-operations: an application takes a full client library. What this one has and those often lack is
-every operation of the protocol (containers, TTL, addWatch, whoAmI, multiRead, ...).
+servers report about themselves when queried (`probe`, `look_at`). Only `wire` is imported: it alone
+defines the formats. No caches, no recipes, no retries of operations: applications should use a full
+client library. What this one has and those often lack is every operation of the protocol
+(containers, TTL, addWatch, whoAmI, multiRead, ...).
 """
 
 from keepfast.client.client import Client

@@ -79,14 +79,14 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 
 def _ignore(_: ClientEvent) -> None:
-    """The callback of a client that nobody listens to."""
+    """The default callback, which does nothing."""
 
 
 class Client:
     """A session with an ensemble.
 
     `on_event` gets every event of a watch and every change of the session's state, in order, from a
-    thread of the client's own; it must be quick and must not call the client. For a `with` block,
+    thread of the client's own; it must be fast and must not call the client. For a `with` block,
     which waits for the connection and closes the session at its end; or `start` and `close`.
     """
 
@@ -111,7 +111,7 @@ class Client:
     def wait_connected(self, timeout_s: float | None = None, *, is_patient: bool = False) -> None:
         """Wait for a connection; OperationFailed, with the reasons, if there is none.
 
-        Gives up after one vain round over all servers; if patient, only after `timeout_s`.
+        Gives up after trying every server once; if patient, only after `timeout_s`.
         """
         session = self._session
         limit = session.options.session_timeout_ms / 1000 if timeout_s is None else timeout_s
@@ -160,7 +160,7 @@ class Client:
 
     @property
     def server(self) -> ServerAddress | None:
-        """Who answered last."""
+        """The server that answered last."""
         return self._session.server
 
     # Reads.
@@ -249,7 +249,7 @@ class Client:
         mode: CreateMode = CreateMode.PERSISTENT,
         ttl_ms: int = 0,
     ) -> str:
-        """Make a znode of any kind; its path, with the number of a sequential one."""
+        """Create a znode of any kind; returns its path, with the sequence number if sequential."""
         request = self._create_request(path, data, acl, mode, ttl_ms)
         # The longer reply of the newer operations begins like the shorter one.
         reply = self._ask(CreateResponse, _create_type(mode, OpCode.CREATE), request, path)
@@ -284,7 +284,7 @@ class Client:
         return self._ask(SetACLResponse, OpCode.SET_ACL, request, path).stat
 
     def multi(self, ops: Sequence[MultiOp]) -> tuple[MultiResult, ...]:
-        """All operations or none; each result says what became of its operation."""
+        """All operations or none; each result is the outcome of its operation."""
         return self._multi(OpCode.MULTI, ops)
 
     def multi_read(self, ops: Sequence[MultiOp]) -> tuple[MultiResult, ...]:
@@ -355,7 +355,7 @@ class Client:
     # The session.
 
     def add_auth(self, scheme: str, credential: bytes | None) -> None:
-        """Show a credential. One that is refused (AUTH_FAILED) ends the session."""
+        """Present a credential. One that is refused (AUTH_FAILED) ends the session."""
         self._session.authenticate(AuthPacket(0, scheme, credential))
 
     def sasl(self, token: bytes | None) -> bytes | None:

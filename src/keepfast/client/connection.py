@@ -1,7 +1,7 @@
 """One TCP (or TLS) connection to one server: dial, handshake, then frames without blocking.
 
-Errors are OSError (TLS errors are such too) and MalformedRecord; either way the connection is of no
-use any more. Only one thread uses a connection: TLS in Python does not bear two.
+Errors are OSError (TLS errors are such too) and MalformedRecord; either way the connection is
+unusable. Only one thread uses a connection: TLS in Python does not support two.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from keepfast.wire import (
 )
 
 _CHUNK: Final = 1 << 16
-# In place of a ConnectResponse: a server in read-only mode without local sessions answers by
+# Instead of a ConnectResponse: a server in read-only mode without local sessions answers by
 # a bare ReplyHeader, which is shorter than any ConnectResponse.
 _REPLY_HEADER_SIZE: Final = 16
 
 
 class RefusedError(OSError):
-    """The server answered, and not by a session; the text says what."""
+    """The server answered, but did not grant a session; the text says why."""
 
 
 class ServerConnection:
@@ -63,7 +63,7 @@ class ServerConnection:
         return bool(self._unsent)
 
     def send(self, payload: bytes) -> None:
-        """Take a frame's payload; `flush` puts it on the wire."""
+        """Queue a frame's payload; `flush` sends it."""
         self._unsent.append(memoryview(encode_frame(payload)))
 
     def flush(self) -> None:
@@ -123,7 +123,7 @@ def _dial(address: ServerAddress, options: ClientOptions) -> socket.socket:
     try:
         plain = socket.create_connection(address, options.connect_timeout_s)
     except UnicodeError as error:
-        # A name with an empty or overlong part, which fails before any look-up.
+        # A name with an empty or overlong part, which fails before any lookup.
         raise OSError(f"{address.host!r} is not a host name") from error
     try:
         # Requests are small and each is waited for: without this they sit in the kernel for the

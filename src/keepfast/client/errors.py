@@ -8,7 +8,7 @@ from typing import Final
 
 from keepfast.wire import ErrorCode, KeeperError
 
-# Nobody said no: nobody answered, or nobody will any more.
+# Not refusals: nobody answered, or nobody will any more.
 _CONNECTION_CODES: Final = frozenset(
     {
         ErrorCode.CONNECTION_LOSS,

@@ -24,7 +24,7 @@ class ServerAddress(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where to connect to. `chroot` is "" or a path that stands in front of every other path."""
+    """Where to connect to. `chroot` is "" or a path that stands before every other path."""
 
     addresses: tuple[ServerAddress, ...]
     chroot: str = ""

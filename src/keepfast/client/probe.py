@@ -1,4 +1,4 @@
-"""What one server says about itself to a stranger: Keepfast's and Apache's alike.
+"""What one server reports about itself: Keepfast's and Apache's alike.
 
 Asked in this order, until enough is known: `srvr`, and Keepfast's word `kfst` unless that shows an
 Apache server; Apache's words `conf` and `hash`, where they are whitelisted; the HTTP admin server,
@@ -46,7 +46,7 @@ class ServerStatus:
     voters: frozenset[int] = frozenset()
     # What only Keepfast servers report: standing, epochs, leader, ensemble, last catch-up, ...
     facts: dict[str, str] = field(default_factory=dict)
-    # Who was asked with success.
+    # The sources that answered.
     sources: list[str] = field(default_factory=list)
 
     @property

@@ -7,10 +7,10 @@
 The thread alone touches the connection. Callers put requests into a queue and wait; a socket pair
 wakes the thread. A request that was sent and not answered when the connection breaks fails with
 CONNECTION_LOSS and is never sent again: whether the server did it is not known. One that was not
-sent yet waits for the next connection, and fails when every server has been tried in vain.
+sent yet waits for the next connection, and fails when no server could be reached.
 
 Events are handed to the callback by this thread, in the order of the wire and before the reply to
-any later request. The callback must therefore be quick and must not call the client.
+any later request. The callback must therefore be fast and must not call the client.
 
 Limits: every caller waits for its one request, so that the number of callers bounds the queue.
 """
@@ -102,7 +102,7 @@ class Session:
         self.timeout_ms = options.session_timeout_ms
         self.last_zxid = Zxid(0)
         self.server: ServerAddress | None = None
-        #: Why each server was of no use in the last round, for people.
+        #: Why each server could not be used in the last round, as text.
         self.failures: dict[ServerAddress, str] = {}
         self._addresses = addresses
         self._on_event = on_event
@@ -131,7 +131,7 @@ class Session:
         self._thread.start()
 
     def wait_connected(self, timeout_s: float, *, is_patient: bool) -> bool:
-        """Wait for a connection; unless patient, no longer than one vain round over all servers.
+        """Wait for a connection; unless patient, no longer than one round over all servers.
 
         Its event was handed out then: what the caller prints next is not mixed with it.
         """
@@ -171,7 +171,7 @@ class Session:
         return pending.reply
 
     def authenticate(self, packet: AuthPacket) -> None:
-        """Show a credential, now and at every reconnection."""
+        """Present a credential, now and at every reconnection."""
         body = encode(packet)
 
         def remember(err: int) -> None:
@@ -476,7 +476,7 @@ class Session:
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         with self._changed:
-            # A new request may hurry the next attempt: whoever asks wants to know now.
+            # A new request triggers the next attempt: its caller wants to know now.
             while not self._is_stopping and not self._waiting and self.state.is_alive:
                 left = deadline - time.monotonic()
                 if left <= 0:

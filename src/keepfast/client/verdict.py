@@ -1,4 +1,4 @@
-"""Is this ensemble well: what follows from what its servers say about themselves."""
+"""Whether an ensemble is healthy, judged by what its servers report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StatusFinding:
 
 @dataclass(frozen=True, slots=True)
 class EnsembleStatus:
-    """The servers, as they were asked, and what is to be said about them."""
+    """The servers, in query order, and the findings about them."""
 
     servers: tuple[ServerStatus, ...]
     findings: tuple[StatusFinding, ...]
@@ -66,7 +66,7 @@ class EnsembleStatus:
 def look_at(
     addresses: Sequence[ServerAddress], timeout_s: float = 2.0, admin_port: int = ADMIN_PORT
 ) -> EnsembleStatus:
-    """Ask all servers at once, again where their digests were not of the same moment; then judge.
+    """Query all servers at once, again if their digests are not of the same zxid; then judge.
 
     Writes continue while servers are asked, so that each shows the digest of another zxid.
     """
@@ -89,7 +89,7 @@ def look_at(
 
 
 def judge(servers: Sequence[ServerStatus]) -> EnsembleStatus:
-    """What is to be said about these servers."""
+    """The findings about these servers."""
     findings = [finding for server in servers for finding in _about(server)]
     leaders = [server for server in servers if server.role == "leader" and server.is_serving]
     leader = max(leaders, key=lambda one: one.epoch or 0, default=None)

@@ -1,7 +1,7 @@
-"""Which znodes a session watches, so that a reconnection can ask for the same again.
+"""Which znodes a session watches, so that a reconnection can restore the watches.
 
 The server forgets watches with the connection; the client keeps the list. Paths here are the
-server's: the chroot is in front of them.
+server's: the chroot is before them.
 
     kind          set by                     goes with
     DATA          getData, exists (found)    the znode's creation, change or deletion

@@ -1,4 +1,4 @@
-"""Audits in the background, one at a time, and those of the past."""
+"""Audits in the background, one at a time, and past audits."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Proofs:
         self._hub.publish("audit", progress)
 
     def _read(self, process: subprocess.Popen[str], name: str) -> None:
-        """Pass on what the worker says, until it ends."""
+        """Forward the worker's output, until it ends."""
         failure = ""
         if process.stdout is not None:
             with process.stdout:

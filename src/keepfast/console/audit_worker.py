@@ -1,7 +1,7 @@
-"""One audit in a process of its own: `python -m keepfast.console.audit_worker OUT MASTER PLACE...`
+"""One audit in a separate process: `python -m keepfast.console.audit_worker OUT MASTER PLACE...`
 
 Spark's JVM, its memory and its output belong to this process and go with it, however it ends. It
-prints one JSON document a line: progress, and at last what became of it.
+prints one JSON document per line: progress, and finally the outcome.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run(out: str, master: str | None, places: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one audit; gives an exit code."""
+    """Run one audit; returns an exit code."""
     out, master, *places = arguments
     try:
         run(out, master or None, places)

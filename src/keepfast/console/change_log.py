@@ -34,8 +34,8 @@ class ChangeLog:
             "znode": path,
             "result": result,
         }
-        # A path may hold any character: one that ends a field or a line must not forge the next
-        # one, nor command the terminal of who reads it.
+        # A path may hold any character: a tab or a line end must not forge the next field or line,
+        # nor an escape sequence reach the reader's terminal.
         shown = "\t".join(f"{key}={safe_text(value)}" for key, value in fields.items())
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._append(f"{now}\t{shown}\n")
@@ -45,7 +45,7 @@ class ChangeLog:
         self._append("")
 
     def _append(self, text: str) -> None:
-        """Opened for each line: whoever rotates the file just moves it away."""
+        """Opened for each line, so that the file can be rotated by renaming it."""
         with self._lock:
             if self._path is None:
                 print(text, end="", file=sys.stderr, flush=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class UndoForm(msgspec.Struct):
-    """Which change is to be taken back."""
+    """Which change is to be undone."""
 
     id: int
 
@@ -60,7 +60,7 @@ async def _logged(
     asked: tuple[str, str],
     work: Callable[[], Done],
 ) -> Response:
-    """Do it, and have it in the audit log whatever comes of it."""
+    """Do it, and write it to the audit log whatever the outcome."""
     address = request.client.host if request.client is not None else "-"
     user = viewer.name or f"console:{getpass.getuser()}"
     console.change_log.check()

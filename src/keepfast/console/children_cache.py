@@ -33,7 +33,7 @@ class NameList:
 
 
 class ChildrenCache:
-    """Lists by key. `mark` tells one state of the children from another (cversion and pzxid)."""
+    """Lists by key. `mark` identifies a state of the children (cversion and pzxid)."""
 
     def __init__(self) -> None:
         self._lists: OrderedDict[Hashable, NameList] = OrderedDict()

@@ -1,4 +1,4 @@
-"""The console put together: what it watches, what it keeps, and the web application around it."""
+"""Assembles the console: what it watches, what it keeps, and the web application around it."""
 
 from __future__ import annotations
 

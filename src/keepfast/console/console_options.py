@@ -1,4 +1,4 @@
-"""What a console is told when it is started, and what it refuses to be."""
+"""The options of a console, and which combinations it refuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConsoleOptions:
     # PEM files; both or none. Needed beyond loopback.
     certificate: str | None = None
     key: str | None = None
-    # Who may read this znode may log in; "": nobody has to. Needed beyond loopback.
+    # Users who may read this znode may log in; "": no login needed. Needed beyond loopback.
     login_znode: str = ""
     # Names under which browsers may reach the page, beside the address that is listened on.
     host_names: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class ConsoleOptions:
     audits_dir: str = "keepfast-audits"
     # Where changes are reported, one line each; None: standard error.
     audit_log: str | None = None
-    # Between two questions to each server while somebody looks, in seconds. Less: fresher figures,
+    # Between two polls of each server while a page is open, in seconds. Less: fresher figures,
     # more load on the servers.
     interval_s: float = 2.0
 

@@ -1,4 +1,4 @@
-"""What all requests have in common: who asks, tokens, arguments, and failures as one sentence."""
+"""What all requests have in common: the viewer, tokens, arguments, and failures as one sentence."""
 
 from __future__ import annotations
 

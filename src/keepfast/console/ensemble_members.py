@@ -18,7 +18,7 @@ class ConfiguredMember(NamedTuple):
 
 
 def members_in(config: str) -> list[ConfiguredMember]:
-    """The members in a configuration's text, by id; what is no member's line is passed over."""
+    """The members in a configuration's text, by id; what is not a member's line is passed over."""
     found = []
     for line in config.splitlines():
         key, _, value = line.strip().partition("=")

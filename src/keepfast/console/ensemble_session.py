@@ -1,6 +1,6 @@
 """A session with the ensemble that outlives its servers: opened again whenever it has ended.
 
-A lost connection is the client's own business. What it cannot mend is done here: a session that
+A lost connection is handled by the client. What it cannot repair is done here: a session that
 expired while nobody answered, servers that were found later, and the SASL exchange, which has to be
 made again on every connection.
 """

@@ -108,5 +108,5 @@ def allowed_hosts(options: ConsoleOptions, port: int, scheme: str) -> set[str]:
     found = {f"{name.lower()}:{port}" for name in names}
     if port == _USUAL_PORTS[scheme]:
         found |= {name.lower() for name in names}
-    # A name that was given with a port stands behind a proxy of its own.
+    # A name that was given with a port is behind its own proxy.
     return found | {name.lower() for name in options.host_names if ":" in name}

@@ -87,7 +87,7 @@ class Series:
         now = _Totals(now_s, received, requests, latency, written)
         before, self._before = self._before, now
         if before is None or received < before.received:
-            # The first look, or the server was started anew: nothing to compare with.
+            # The first look, or the server was started again: nothing to compare with.
             for points in (self.requests, self.latency, self.writes):
                 points.append(None)
             return

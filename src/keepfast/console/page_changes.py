@@ -2,7 +2,7 @@
 
 Nothing is written over what somebody else wrote meanwhile: an edit carries the version that was
 read, a deletion the list that was shown. What a change did away with is kept for a while, so that
-it can be taken back; the same rules hold for taking it back.
+it can be undone; the same rules hold for taking it back.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """How a change is taken back."""
+    """How a change is undone."""
 
     number: int
     owner: str

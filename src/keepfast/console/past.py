@@ -1,4 +1,4 @@
-"""The past, by the servers' files: the tree at a moment, differences, a znode's own history.
+"""The past, from the servers' files: the tree at a point in time, differences, a znode's history.
 
 Only files are read, and through a disk that writes nothing. Trees are large: two moments are kept,
 and one is computed at a time.
@@ -47,7 +47,7 @@ _MAX_STATES: Final = 2
 _MAX_POINTS: Final = 1000
 _MAX_DIFFERENCES: Final = 1000
 _MAX_CHANGES: Final = 500
-# A look at a znode's history must come to an end that a person waits for.
+# Reading a znode's history must end while a person waits for it.
 _TIMELINE_SECONDS: Final = 45.0
 # Logs that are larger are not read for the slider: their names say where they begin.
 _MAX_INDEXED_BYTES: Final = 32 << 20

@@ -1,7 +1,8 @@
-"""Asks every server again and again how it is, and keeps what people want to see of it.
+"""Polls every server, and keeps what the page shows.
 
-One thread asks; each round asks all servers at once. While nobody looks, the rounds are rarer, so
-that a console left open costs the servers next to nothing and its sparklines still have a past.
+One thread polls; each round queries all servers at once. While no page is open, rounds are rarer,
+so that a console left running costs the servers almost nothing and its sparklines still have a
+history.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from keepfast.console.measurements import (
 )
 
 _ASK_SECONDS: Final = 1.5
-# Times the interval, while nobody looks.
+# Multiplies the interval while no page is open.
 _IDLE_FACTOR: Final = 5
 # Rounds between two questions for what changes slowly.
 _SLOW_ROUNDS: Final = 5
@@ -104,7 +105,7 @@ class EnsembleWatch:
         self._thread.join()
 
     def look(self, change: int) -> None:
-        """Somebody began (+1) or stopped (-1) looking."""
+        """A page was opened (+1) or closed (-1)."""
         self._lookers += change
         if change > 0:
             self._wake.set()
@@ -171,7 +172,7 @@ class EnsembleWatch:
                 server.sizes = directory_sizes(ask(server.address, "dirs", _ASK_SECONDS))
 
     def _find_members(self) -> list[WatchedServer]:
-        """Ask the ensemble who belongs to it, and watch those too; gives the new ones."""
+        """Ask the ensemble who belongs to it, and watch those too; returns the new ones."""
         found: list[WatchedServer] = []
         if not any(one.status.is_serving for one in self._servers.values()):
             return found

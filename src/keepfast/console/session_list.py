@@ -1,8 +1,8 @@
 """Who is connected, from where, since when, with which ephemerals and watches.
 
-Servers say it in words: `cons` on each of them (its own connections), `dump` on one (all sessions
-and their ephemerals), `wchc` on each (watches by session). The last one is asked for only where
-`wchs` says that there are few: it stops an Apache server for as long as it lists them.
+Servers report it by four-letter words: `cons` on each of them (its own connections), `dump` on one
+(all sessions and their ephemerals), `wchc` on each (watches by session). The last one is asked for
+only where `wchs` says that there are few: it stops an Apache server for as long as it lists them.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 With the logs, each row says who changed what, with the value before and after it. Without them a
 persistent recursive watch on the root shows which znodes changed; values are read as far as that is
-cheap, and what was changed while the session was away was not seen, and is said so.
+cheap, and the feed says that changes made while the session was away were not seen.
 
-A follower of either kind runs only while somebody looks.
+A follower of either kind runs only while a page is open.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from keepfast.wire import (
 MAX_ROWS: Final = 1000
 _LOOK_SECONDS: Final = 0.4
 _RETRY_SECONDS: Final = 3.0
-# How long a follower continues when nobody looks any more: a page may come back.
+# How long a follower continues after the last page was closed: one may be reopened.
 _LINGER_SECONDS: Final = 30.0
-# Values that are read for a watch's events, a second; beyond it rows have none.
+# Values read per second for a watch's events; beyond it rows have none.
 _MAX_READS: Final = 200
 _MAX_PENDING: Final = 2000
 _MAX_VALUES: Final = 2000
@@ -72,7 +72,7 @@ class Feed:
         return "watches" if self._past is None else "logs"
 
     def look(self, change: int) -> None:
-        """Somebody began (+1) or stopped (-1) looking."""
+        """A page was opened (+1) or closed (-1)."""
         with self._lock:
             self._lookers += change
             self._left_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Who looks: a session with the ensemble for each login, acting with that login's rights.
+"""Viewers: a session with the ensemble per login, acting with that login's rights.
 
 ZooKeeper's own credentials are the login: `digest` or SASL. The digest scheme takes any password
 and only decides what it opens, so that a login counts as one if it may read a znode that the
@@ -22,10 +22,10 @@ from keepfast.tree import is_allowed
 from keepfast.wire import AclList, ErrorCode, Id, Perms
 
 _TOKEN_BYTES: Final = 32
-# A login that nobody used for so long is over.
+# A login that was idle for this long ends.
 _IDLE_SECONDS: Final = 30 * 60.0
 _MAX_VIEWERS: Final = 100
-# Failed logins of all together, a minute: guessing passwords takes forever.
+# Failed logins of all users together, per minute: guessing passwords takes forever.
 _MAX_FAILURES: Final = 20
 _FAILURE_SECONDS: Final = 60.0
 
@@ -36,7 +36,7 @@ class LoginRefused(ConsoleRefused):
 
 @dataclass(slots=True)
 class Viewer:
-    """Somebody who may look, and what their requests have to carry."""
+    """A viewer, and what their requests have to carry."""
 
     name: str
     session: EnsembleSession
@@ -83,7 +83,7 @@ class Viewers:
         return None if self._options.needs_login else self._anonymous
 
     def log_in(self, credential: Credential) -> tuple[str, Viewer]:
-        """Try a login; gives the cookie's value. Raises LoginRefused or OperationFailed."""
+        """Try a login; returns the cookie's value. Raises LoginRefused or OperationFailed."""
         self._forget_idle()
         with self._lock:
             self._refuse_guessing()

@@ -18,10 +18,11 @@ from keepfast.console.console_options import ConsoleOptions, ConsoleRefused
 
 # A path of 10,000 characters, each of several bytes in an address.
 _MAX_HEAD_BYTES: Final = 256 << 10
-# Event streams end by themselves; what else is under way gets so long.
+# Event streams end on their own; other requests in progress get this long.
 _STOP_SECONDS: Final = 3
 _BACKLOG: Final = 128
-# Pages that are open, and their requests. At the limit, who keeps a request waiting goes.
+# Pages that are open, and their requests. At the limit, a client with an unfinished request is
+# dropped.
 _MAX_CONNECTIONS: Final = 500
 # From the connection, or the last answer, to the last byte of a request. Low: slow networks are cut
 # off; high: half a request holds a connection.
@@ -29,7 +30,7 @@ _REQUEST_SECONDS: Final = 30.0
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP for a bounded number of clients, each of which has a bounded time to say what it wants.
+    """HTTP for a bounded number of clients, each of which has a bounded time to send its request.
 
     uvicorn by itself waits forever for a request that was begun, or never is.
     """
@@ -106,7 +107,7 @@ def run_console(options: ConsoleOptions, on_listening: Callable[[str], None]) ->
         failures: list[str] = []
 
         def stop(failed: threading.ExceptHookArgs) -> None:
-            # A page that nobody tells anything would look as if all were well.
+            # A page that receives no updates would look as if everything were fine.
             failures.append(f"{failed.exc_type.__name__}: {failed.exc_value}")
             server.should_exit = True
 

@@ -1,9 +1,9 @@
-"""The one loop of a server: it passes events to `replica.ServerCore` and performs what it asks for.
+"""The one loop of a server: it passes events to `replica.ServerCore` and performs its effects.
 
 What may live here: the order in which effects are performed, and how the disk is used: on which
-thread, in which groups, in which steps. What may not: decisions about the protocol (they belong
-into `replica`), and sockets, clocks, threads, randomness, logging: those are a `ServerWorld`, of
-which there are two, `server`'s and `sim`'s.
+thread, in which groups, in which steps. What may not: decisions about the protocol (they belong in
+`replica`), and sockets, clocks, threads, randomness, logging: those are a `ServerWorld`, of which
+there are two, `server`'s and `sim`'s.
 """
 
 from keepfast.driver.disk_worker import DiskWorker

@@ -1,11 +1,11 @@
-"""Making records durable: when the disk is called, and on which thread.
+"""Makes records durable: decides when the disk is called, and on which thread.
 
 A group is everything that was appended since the last fsync. On a disk that answers in a fraction
 of a millisecond the loop calls it itself, at the end of the turn in which the records came:
 handing the group to a thread and being woken again would cost more than the disk. On a slower
 disk a thread does it, and the loop keeps serving reads while the next group gathers.
 
-The store is not for two threads at once. So whatever runs on the thread, an fsync or another job
+The store is not thread-safe. So whatever runs on the thread, an fsync or another job
 on the store, runs alone: meanwhile nothing is fsynced on the loop.
 
 Two kinds of jobs run between two fsyncs. An *order* waits until all records that were appended
@@ -28,21 +28,21 @@ from keepfast.wire import DiskFull, StorageError, Zxid
 
 T = TypeVar("T")
 
-# Above this, an fsync holds up the loop for longer than the way to the thread and back takes.
+# Above this, an fsync blocks the loop for longer than the round trip to the thread takes.
 _INLINE_LIMIT_SECONDS: Final = 0.0006
 _SMOOTHING: Final = 0.1
 _RETRY_SECONDS: Final = 0.2
 
 
 class _Work(NamedTuple):
-    # Runs when so many records are durable, counted from the start.
+    # Runs when this many records are durable, counted from the start.
     after: int
     work: Callable[[], Any]
     done: Callable[[Any], None]
 
 
 class DiskWorker:
-    """Owns the store: all that changes the disk while the server runs goes through here."""
+    """Owns the store: every change of the disk while the server runs goes through here."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class DiskWorker:
     def order(self, work: Callable[[], T], done: Callable[[T | StorageError], None]) -> None:
         """Run a job on the store when all that was appended before is durable.
 
-        `done` gets what it gave, or the StorageError that it raised with the store unchanged.
+        `done` gets its result, or the StorageError that it raised with the store unchanged.
         """
         self._orders.append(_Work(self._appended, work, done))
         self._schedule()
@@ -162,12 +162,12 @@ class DiskWorker:
         self._schedule()
 
     def look_for_space(self) -> None:
-        """Ask the disk whether records are taken."""
+        """Ask the disk whether records are accepted again."""
         if not self._is_busy:
             self.has_space = self.store.has_space()
 
     def confirm(self) -> None:
-        """A quiet moment: let the disk know how far records were acknowledged."""
+        """Idle: make the watermark durable."""
         if self.store.is_unconfirmed and not self._is_confirming:
             self._is_confirming = True
             self.chore(self.store.confirm, self._confirmed)

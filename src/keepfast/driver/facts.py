@@ -1,4 +1,4 @@
-"""What a member of an ensemble is told about its own data when it starts."""
+"""What a member of an ensemble knows about its own data when it starts."""
 
 from __future__ import annotations
 

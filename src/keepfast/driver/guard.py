@@ -1,7 +1,7 @@
 """Crash-only: whatever raises, on whichever thread, task or timer, ends the server (R14).
 
 An exception means that a step was not finished: what is in memory may be anything, and a server
-that continues serves, votes and acknowledges on that. So nothing is caught and lived with. The
+that continues serves, votes and acknowledges on that. So no exception is swallowed. The
 process ends with its reason, and the next start reads the disk.
 """
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Failure:
-    """Why a server is over."""
+    """Why a server ended."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-        # The disk's failure or the data's; everything else is our own.
+        # A failure of the disk or the data; everything else is our bug.
         self.is_disk = isinstance(error, StorageError)
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class Failure:
 
 
 class Job(Generic[T]):
-    """Work for another thread: it keeps what the work gave, or the exception that it raised."""
+    """Work for another thread: it keeps the result, or the exception."""
 
     __slots__ = ("_error", "_result", "_work")
 
@@ -49,7 +49,7 @@ class Job(Generic[T]):
             self._error = error
 
     def outcome(self) -> T | StorageError:
-        """What it gave, or a StorageError that leaves the server as it is. Raises all others."""
+        """The result, or a StorageError that leaves the server unaffected. Raises all others."""
         error = self._error
         if isinstance(error, StorageError) and not isinstance(error, DiskFailed):
             return error
@@ -59,10 +59,10 @@ class Job(Generic[T]):
 
 
 class Guard:
-    """Has the world call the server, and ends the server where a call raises."""
+    """Wraps every call from the world into the server, and ends the server if one raises."""
 
     def __init__(self, world: ServerWorld, turns: TurnTimes) -> None:
-        """`turns` hears how long each call from outside took."""
+        """`turns` records how long each call from outside took."""
         self._world = world
         self._turns = turns
         # When the call from outside began that is under way; None: there is none.
@@ -71,7 +71,7 @@ class Guard:
         self.is_over = False
 
     def run(self, action: Action) -> None:
-        """Call it, unless the server is over."""
+        """Call it, unless the server has ended."""
         if self.is_over:
             return
         is_outermost = self._began_ns is None

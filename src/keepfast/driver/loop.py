@@ -2,13 +2,13 @@
 
     event of the world  ->  core (decides)  ->  end_turn: one ordered batch  ->  perform, in order
 
-Events come from clients, peers, the disk and the timer. Those of clients are gathered: one look at
-the clock holds for all that is heard in a turn of the world's own loop, and what they lead to is
-performed at its end, so that a client that waits for several replies is woken once, and the writes
-of all clients share an fsync. All others end their turn at once.
+Events come from clients, peers, the disk and the timer. Those of clients are gathered: the clock is
+read once per turn of the world's own loop, and the resulting effects are performed at its end, so
+that a client that waits for several replies is woken once, and the writes of all clients share an
+fsync. All other events end their turn immediately.
 
-Performing decides nothing: what comes of an effect (a durable record, a link, a finished disk
-order) comes back as an event of its own. An exception anywhere ends the server (guard.py).
+Performing decides nothing: the outcome of an effect (a durable record, a link, a finished disk
+order) comes back as a separate event. An exception anywhere ends the server (guard.py).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ServerLoop:
         self._turn_reads = 0
         # Clients that are gone and not forgotten yet.
         self._lost: deque[Connection] = deque()
-        # Clients whose requests go on when others had their turn.
+        # Clients whose requests continue when others have had their turn.
         self._continuing: set[Connection] = set()
         self._is_forgetting = False
         self._look = world.turn_time
@@ -134,7 +134,7 @@ class ServerLoop:
             PauseReads: self._pause_reads,
             ResumeReads: self._resume_reads,
             ContinueRequests: self._continue_requests,
-            ContinueWork: lambda _: self.guard.after_others(self._go_on),
+            ContinueWork: lambda _: self.guard.after_others(self._continue_work),
             CheckProofs: self._check_proofs,
             TakeSnapshot: lambda e: self.snapshots.begin(e.tree),
             WriteAudit: lambda e: world.audit(e.records),
@@ -150,7 +150,7 @@ class ServerLoop:
         self._arm()
 
     def stop(self) -> None:
-        """Hear and do nothing more; the disk may still be in a call."""
+        """Handle nothing more; the disk may still be in a call."""
         self.guard.is_over = True
         self._turn_time = _NEVER
         if self._timer is not None:
@@ -159,7 +159,7 @@ class ServerLoop:
             sender.close()
 
     def run(self, event: Callable[[], object]) -> None:
-        """Pass an event in and perform what comes of it."""
+        """Pass an event in and perform the resulting effects."""
         self.guard.run(lambda: self._pass_in(event))
 
     def _pass_in(self, event: Callable[[], object]) -> None:
@@ -211,7 +211,7 @@ class ServerLoop:
         return self._replica.connect(address, port, subject)
 
     def client_bytes(self, connection: Connection, data: bytes) -> bytes | None:
-        """Bytes of a client; gives a reply to be sent to it at once, where there is one."""
+        """Bytes of a client; returns a reply to be sent to it at once, where there is one."""
         try:
             # Most clients wait for each reply: one that asks in the same millisecond as the last
             # turn began is answered without a turn of its own.
@@ -434,7 +434,7 @@ class ServerLoop:
             if connection.is_full:
                 self._report_unsent(connection, max(map(len, out)))
             elif connection.is_stalled:
-                # The network is quicker than the requests; others have their turn first.
+                # The network is faster than the requests; others have their turn first.
                 self._continue_later(connection)
             size = len(data)
             statistics.bytes_sent += size
@@ -472,8 +472,8 @@ class ServerLoop:
         for connection in effect.connections:
             self._continue_later(connection)
 
-    def _go_on(self) -> None:
-        self._pass_in(self.core.go_on)
+    def _continue_work(self) -> None:
+        self._pass_in(self.core.continue_work)
 
     def _check_proofs(self, effect: CheckProofs) -> None:
         for proof in effect.proofs:

@@ -1,4 +1,4 @@
-"""Writing snapshots without holding up the loop: in steps of about a millisecond, then aside.
+"""Writes snapshots without blocking the loop: in steps of about a millisecond, then on a thread.
 
 A snapshot becomes part of the history after all records that were appended before it was complete:
 one that held more than the log does durably would let a restart skip what the log never had (R6).

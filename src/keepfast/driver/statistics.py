@@ -12,7 +12,7 @@ class ServerStatistics:
     def __init__(self, slow_sync_ms: int = 1000) -> None:
         self._slow_sync_ms = slow_sync_ms
         self._slowest_sync_ms: float | None = None
-        # How long the loop was held at a time.
+        # How long each turn held the loop.
         self.turns = TurnTimes()
         self.reset()
         # What happened at the start; a reset does not undo it.
@@ -20,11 +20,11 @@ class ServerStatistics:
         self.records_replayed = Summary()
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Begin to count again."""
         self.fsync = Summary()
         self.fsyncs_over_limit = 0
         self.records_stored = 0
-        # Records made durable by one call of the disk, and how long that call took.
+        # Records made durable by one disk call, and how long that call took.
         self.group_size = Summary()
         self.group_time = Distribution()
         self.snapshot = Summary()

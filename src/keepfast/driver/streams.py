@@ -31,7 +31,7 @@ class StreamSource:
             self._snapshots.begin(tree)
 
     def open(self, item: RecordStream | TreeStream, ready: Callable[[Pieces | None], None]) -> None:
-        """Have `ready` called with what stands for a stream on the wire; None: it cannot be."""
+        """Have `ready` called with the packets of a stream; None: it cannot be sent."""
         if isinstance(item, RecordStream):
             ready(record_packets(self._store.history, item))
             return
@@ -67,7 +67,7 @@ class PeerSender:
         self._waiting: deque[bytes | RecordStream | TreeStream] = deque()
         self._is_streaming = False
         self._is_closed = False
-        # What to do next when the peer has taken what waits for it; None: nothing waits for that.
+        # What to do when the peer has read what is pending; None: nothing is waiting for that.
         self._resume: Callable[[], None] | None = None
 
     def send(self, items: list[bytes | RecordStream | TreeStream]) -> None:
@@ -120,7 +120,7 @@ class PeerSender:
         if self._is_closed:
             return
         if isinstance(piece, StorageError):
-            # What the peer has got so far is sound; it comes back and is served anew.
+            # What the peer has received so far is valid; it reconnects and is served again.
             self._on_failed(self._link, piece)
         elif piece is None:
             self._pump()

@@ -1,4 +1,4 @@
-"""How long the loop was held, each time: what every other client waited for.
+"""How long each turn held the loop, making every other client wait.
 
 Everything that the loop does for a server runs inside a turn: what clients sent is handled, a group
 is durable, a timer is due, a piece of a snapshot is written. The time that the disk takes in a call
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# A turn of up to this long holds up nobody who could notice.
+# A turn of up to this length delays nobody noticeably.
 LIMIT_NS: Final = 5_000_000
 _NS_OF_MS: Final = 1_000_000
 # Turns are counted in steps of 16.4 us up to 16.8 ms, and by powers of two above.
@@ -28,13 +28,13 @@ class TurnTimes:
         self.reset()
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Begin to count again."""
         self._counts = [0] * (_STEPS + _LARGEST)
         self.worst_ns = 0
         self.over_limit = 0
 
     def excuse(self, seconds: float) -> None:
-        """So much of the turn that is under way was the disk's."""
+        """This much of the current turn was spent in the disk."""
         self._excused_ns += int(seconds * 1_000_000_000)
 
     def add(self, spent_ns: int) -> None:
@@ -55,7 +55,7 @@ class TurnTimes:
         return self.worst_ns / _NS_OF_MS
 
     def quantile_ms(self, fraction: float) -> float:
-        """What this fraction of all turns did not exceed, rounded up to a step; 0 of none."""
+        """The duration that this fraction of turns did not exceed, rounded up a step; 0 if none."""
         wanted = fraction * sum(self._counts)
         seen = 0
         for place, count in enumerate(self._counts):

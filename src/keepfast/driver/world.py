@@ -1,8 +1,8 @@
-"""What a server needs of the world around it: clock, timers, threads, connections.
+"""What a server needs from the world around it: clock, timers, threads, connections.
 
 A world decides nothing: not when a group of writes is complete, not when a snapshot is due, not
 whose requests wait. There are two, `server.AsyncioWorld` and `sim.Process`; whatever one of them
-decided by itself, the other could not test.
+decided on its own, the other could not test.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class ServerWorld(PeerWorld, Protocol):
     def turn_time(self) -> float:
         """Monotonic time in seconds: the server's clock. It may stand still within a turn.
 
-        A group waits for clients that are about to write; by a clock that runs on while this
-        server works, it would give them up for the time that it needed itself.
+        A group waits for clients that are about to write; with a clock that advances while this
+        server works, it would stop waiting because of the server's own work.
         """
 
     def now_ns(self) -> int:
@@ -74,7 +74,7 @@ class ServerWorld(PeerWorld, Protocol):
         """Call it when all that has come by now was passed in."""
 
     def call_after_others(self, action: Action) -> None:
-        """Call it when others had their turn: the next step of work that takes long."""
+        """Call it when others have had their turn: the next step of work that takes long."""
 
     def call_later(self, seconds: float, action: Action) -> Timer:
         """Call it after a while."""
@@ -82,7 +82,7 @@ class ServerWorld(PeerWorld, Protocol):
     # -- disk and threads ------------------------------------------------------------------------
 
     def call_disk(self, work: Action) -> float:
-        """Call the disk here and now; gives the seconds that it took."""
+        """Call the disk here and now; returns the seconds that it took."""
 
     def on_disk_thread(self, work: Action, done: Callable[[float], None]) -> None:
         """Call the disk on its thread, then `done` here, with the seconds that it took.

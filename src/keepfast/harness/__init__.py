@@ -1,4 +1,4 @@
-"""Servers as processes of this machine, ours and Apache's: started, stopped, killed, cut off.
+"""Servers as local processes, ours and Apache's: started, stopped, killed, partitioned.
 
 What may live here: processes, the ports and the wires between them, the files that they are started
 with, and where releases of Apache's come from. What may not: what is done with them; that is for

@@ -1,7 +1,7 @@
-"""The wires between servers on this machine, which can be cut.
+"""Links between servers on this machine, which can be cut.
 
-Every connection from one server to another goes through a port of this process. What is cut, and
-how, is said for each direction:
+Every connection from one server to another goes through a port of this process. Cuts are set per
+direction:
 
     closed   connections are aborted, and new ones are closed at once
     silent   bytes wait, as in a network that drops them, and continue when it is healed
@@ -54,9 +54,9 @@ class _Wire:
 
 
 class Network:
-    """Passes on what servers send each other, unless it was told to cut them off.
+    """Forwards what servers send each other, unless a link is cut.
 
-    Has a thread of its own; `close` it, or use it in a `with` block.
+    Runs its own thread; `close` it, or use it in a `with` block.
     """
 
     def __init__(self, dial_seconds: float = 0.0) -> None:

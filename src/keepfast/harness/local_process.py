@@ -32,7 +32,7 @@ class LocalProcess:
         """
         self.log_path = log_path
         self.is_paused = False
-        # Stopped by a command: its absence is no news.
+        # Stopped by a command: its absence is expected.
         self.is_wanted = False
         self.environment: dict[str, str] = {}
         self._before_exec = None if death_signal is None else _dying_with_parent(death_signal)
@@ -100,7 +100,7 @@ class LocalProcess:
             self._process.wait()
 
     def pause(self) -> None:
-        """Let it hang (SIGSTOP); every thread of it stands still when this returns."""
+        """Suspend it (SIGSTOP); all its threads are stopped when this returns."""
         if self._process is None or not self.is_running:
             return
         self._process.send_signal(signal.SIGSTOP)

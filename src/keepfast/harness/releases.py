@@ -61,7 +61,7 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %-5p %c{1} - %m%n
 
 
 class ReleaseError(KeepfastError):
-    """A server that cannot be had; `str()` says what to do."""
+    """A server that is not available; `str()` says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def find_release(name: str) -> Release:
     if kind != APACHE or (version and version not in _CARRIERS):
         known = ", ".join([KEEPFAST, APACHE, *(f"{APACHE}:{one}" for one in _CARRIERS)])
         raise ReleaseError(f'there is no server "{name}" to test; known are {known}')
-    # Here: servers of ours are run where the pipeline is not installed.
+    # Here: our servers are run where the pipeline is not installed.
     from keepfast.pipeline import JavaNotFound, find_java
 
     try:

@@ -1,8 +1,8 @@
-"""The lab: field failures played on real server processes, ours or Apache's, then audited.
+"""The lab: field failures reproduced on real server processes, ours or Apache's, then audited.
 
 What may live here: how servers of any kind are run, what is done to them, and the scenarios. What
-may not: any part of the service itself; the lab knows servers as an operator does, by their
-processes, files and ports.
+may not: any part of the service itself; the lab sees servers as an operator does: as processes,
+files and ports.
 """
 
 from keepfast.lab.lab import Lab, LabError, Teller

@@ -50,14 +50,14 @@ def is_in_newest(version_dir: Path, text: str) -> bool:
 
 
 def lose_newest_snapshot(version_dir: Path) -> str:
-    """Remove the newest snapshot; gives its name."""
+    """Remove the newest snapshot; returns its name."""
     newest = snapshots(version_dir)[-1]
     newest.unlink()
     return newest.name
 
 
 def lose_snapshots_without(version_dir: Path, text: str) -> list[str]:
-    """Remove all snapshots that do not hold a text; gives their names."""
+    """Remove all snapshots that do not hold a text; returns their names."""
     lost = [path for path in snapshots(version_dir) if text.encode() not in path.read_bytes()]
     for path in lost:
         path.unlink()
@@ -76,7 +76,7 @@ def files(version_dir: Path) -> dict[str, bytes]:
 def undo_trunc(version_dir: Path, before: Mapping[str, bytes]) -> list[str]:
     """Give the logs back what a TRUNC cut off, and take the snapshot that it made.
 
-    That is what a power cut leaves where neither is fsynced. Gives the names.
+    That is what a power cut leaves where neither is fsynced. Returns the names.
     """
     changed = []
     for name, content in before.items():
@@ -107,7 +107,7 @@ def put_back_snapshot(version_dir: Path, before: Mapping[str, bytes], text: str)
 
 
 def lose_log(version_dir: Path, text: str) -> list[str]:
-    """Remove the log that holds a text, and the snapshots that make up for it; gives the names.
+    """Remove the log that holds a text, and the snapshots that make up for it; returns the names.
 
     Raises LabError where no log holds it.
     """
@@ -121,7 +121,7 @@ def lose_log(version_dir: Path, text: str) -> list[str]:
 
 
 def zero_record(version_dir: Path, text: str) -> str:
-    """Have the record that holds a text read as zeros; gives the log's name. Raises LabError."""
+    """Have the record that holds a text read as zeros; returns the log's name. Raises LabError."""
     for path in sorted(version_dir.glob("log.*"), key=zxid_of):
         with RealDisk().open_read(str(path)) as file:
             frames = [frame for frame in LogReader(file) if text.encode() in frame.entry]
@@ -134,7 +134,7 @@ def zero_record(version_dir: Path, text: str) -> str:
 
 
 def change_in_snapshot(version_dir: Path, old: str, new: str) -> str:
-    """Put a text of the same length in place of another in the newest snapshot; gives its name.
+    """Put a text of the same length instead of another in the newest snapshot; returns its name.
 
     Of the whole ones: a kill may leave a part. All seals are made right again, so that only the
     digest of the tree shows. Raises LabError.

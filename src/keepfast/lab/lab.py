@@ -22,8 +22,8 @@ from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiO
 __all__ = ["Lab", "LabError", "Teller"]
 
 _START_SECONDS: Final = 180.0
-# How long servers that may refuse to serve are given to serve, and how long one that says that it
-# does not is believed to stay so: many elections.
+# How long servers that may refuse are given to serve, and how long a server must report that it
+# does not: many elections.
 _REFUSAL_SECONDS: Final = 20.0
 _STEADY_SECONDS: Final = 4.0
 # How long a server that serves is given to answer a client.
@@ -58,7 +58,7 @@ _CONFIGURATION: Final = {
 
 
 class Teller(Protocol):
-    """Who is sent reports of what happens."""
+    """Receives reports of what happens."""
 
     def step(self, text: str) -> None:
         """Something was done."""
@@ -132,7 +132,7 @@ class Lab:
         return leader
 
     def try_start(self, *ids: int) -> bool:
-        """Start servers that may rightly refuse; gives whether they serve.
+        """Start servers that may rightly refuse; returns whether they serve.
 
         They are not waited for any longer once one of them has ended, or all say why they do not
         serve, and say so for a while.
@@ -265,7 +265,7 @@ class Lab:
 
     def _is_settled(self) -> bool:
         zxids = {server.zxid() for server in self._present()}
-        # Right after an election a server may show the start of the epoch, which is no txn.
+        # Right after an election a server may show the start of the epoch, which is not a txn.
         return min(zxids, default=0) >= 0 and len({z for z in zxids if z & _COUNTER}) <= 1
 
     def await_snapshot(self, id: int, text: str) -> None:
@@ -293,7 +293,7 @@ class Lab:
         self.tell(f"wrote {shown if len(values) <= 3 else f'{len(values)} znodes'}")
 
     def fill(self, parent: str, count: int, size: int, *, is_random: bool = False) -> None:
-        """Create so many znodes of that many bytes; random ones do not compress."""
+        """Create this many znodes of this size; random data does not compress."""
         with self.client(self.leader()) as client:
             put(client, parent, "")
             for first in range(0, count, _AT_ONCE):
@@ -457,7 +457,7 @@ class Lab:
         return file_damage.files(self.servers[id].version_dir)
 
     def undo_trunc(self, id: int, before: Mapping[str, bytes]) -> None:
-        """Have a TRUNC never have reached the disk of a server that is down."""
+        """Undo a TRUNC on a server that is down, as if it had never reached the disk."""
         names = file_damage.undo_trunc(self.servers[id].version_dir, before)
         self.tell(f"server {id}: {', '.join(names)} as before the TRUNC")
 
@@ -516,7 +516,7 @@ class Lab:
     # -- telling ---------------------------------------------------------------------------------
 
     def tell(self, text: str) -> None:
-        """Say what was done, and what each server answers now."""
+        """Report what was done, and what each server answers now."""
         self._teller.step(text)
         self._teller.state({id: self._state_of(id, server) for id, server in self.servers.items()})
 

@@ -103,7 +103,7 @@ class LabServer(LocalProcess):
         return any(text in path.read_bytes() for path in self.version_dir.glob("log.*"))
 
     def errors_told(self) -> int:
-        """How often it said that a write of the log had failed for good."""
+        """How often it reported a permanently failed log write."""
         return self.log_path.read_text(errors="replace").count(self._release.write_error)
 
 

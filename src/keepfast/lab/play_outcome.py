@@ -1,4 +1,4 @@
-"""How a play ended: what each server answers, and whether that is one history."""
+"""How a run ended: what each server answers, and whether that is one history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keepfast.lab.scenario import Scenario
 
 
 class ScenarioEnding(Enum):
-    """The gravest thing that can be said."""
+    """The worst outcome."""
 
     EQUAL = "equal"
     UNFINISHED = "not finished"  # the steps could not all be taken
@@ -23,7 +23,7 @@ class ScenarioEnding(Enum):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a client can be told something that is not so."""
+        """Whether a client can be given wrong data."""
         return self in (ScenarioEnding.LOST, ScenarioEnding.DIVERGED)
 
 
@@ -40,12 +40,12 @@ class ScenarioOutcome:
     silent: tuple[int, ...]
     # Data directories, for the audit.
     places: tuple[str, ...]
-    # Why the play could not be finished; "": it was.
+    # Why the run could not be finished; "": it was.
     problem: str = ""
 
 
 def play(scenario: Scenario, release: Release, folder: Path, teller: Teller) -> ScenarioOutcome:
-    """Play a scenario from the start to the last answers; all processes are gone afterwards."""
+    """Run a scenario from the start to the last answers; all processes are gone afterwards."""
     lab = Lab(folder, release, scenario, teller)
     problem, has_refused = "", False
     try:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A failure that can be played, with what it should end in."""
+    """A failure that can be reproduced, with its expected end."""
 
     name: str
     # One sentence: what goes wrong where it does.
@@ -26,9 +26,9 @@ class Scenario:
     # Java properties and lines of zoo.cfg that the failure needs.
     properties: Mapping[str, str] = field(default_factory=dict)
     configuration: Mapping[str, str] = field(default_factory=dict)
-    # What was acknowledged and must not be lost; a server that serves anything else has lost it.
+    # Acknowledged values that must not be lost; a server that serves anything else has lost them.
     expected: Mapping[str, str] = field(default_factory=dict)
     # What the audit calls it.
     kind: str = ""
-    # Whether the servers reach each other by wires that can be cut.
+    # Whether the servers reach each other over links that can be cut.
     has_wires: bool = False

@@ -14,7 +14,7 @@ Arrow out) does not know Spark, so that most of it is tested without a JVM.
     feeds      history and state as tables
     report     what a person is shown
     backup     proven chains of snapshot and records
-    watch      the audit that goes on: what is kept from look to look, alerts
+    watch      the continuous audit: what is kept from look to look, alerts
 
     from keepfast.pipeline import audit, transactions, state_at
 

@@ -104,7 +104,7 @@ def transactions(
 def change_feed(
     places: Places, quorum: int | None = None, spark: SparkSession | None = None
 ) -> DataFrame:
-    """What each ensemble agreed on: each transaction once, a row for each znode it changed."""
+    """What each ensemble committed: each transaction once, a row for each znode it changed."""
     return history_frame(spark or open_session(), _named(places), quorum)
 
 

@@ -1,8 +1,8 @@
 """The schemas of everything that the pipeline reads and writes, as Arrow; docs/data-dictionary.md.
 
 Zxids, session ids and digests are 64-bit integers as in the files: signed, digests wrapped to
-signed. `problem` is null in a sound row; where it is not, the row says which bytes are no record,
-and columns that could not be read are null.
+signed. `problem` is null in a sound row; where it is not, the row says which bytes are not a
+record, and columns that could not be read are null.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ FILE_SCHEMA = pa.schema(
 SUMMARY_SCHEMA = pa.schema(
     [
         *SOURCE,
-        # "run": records each directly behind the one before, inside one bucket of zxids.
-        # "damage": bytes that are no record.  "end": the plain end of the records.
+        # "run": records each directly after the one before, inside one bucket of zxids.
+        # "damage": bytes that are not a record.  "end": the plain end of the records.
         ("kind", pa.string()),
         ("bucket", pa.int64()),
         ("first_zxid", pa.int64()),

@@ -1,8 +1,8 @@
 """Zab without I/O: who belongs to the ensemble, who leads it, and how a history is committed.
 
-What may live here: machines that take what peers said and the time, and give what to say and do.
-What may not: sockets, files, threads, clocks, logging, the tree. The driver passes in packets and
-times, and carries out what the machines ask for.
+What may live here: state machines whose inputs are peers' packets and the time, and whose outputs
+are packets and effects. What may not: sockets, files, threads, clocks, logging, the tree. The
+driver passes in packets and times, and performs the effects.
 """
 
 from keepfast.quorum.chains import Chain, Run, chain_of, last_common
@@ -37,8 +37,8 @@ from keepfast.quorum.hello import (
     encode_snap,
 )
 from keepfast.quorum.leader import Leader, LeaderPhase
-from keepfast.quorum.leader_host import LeaderHost, OwnHistory
-from keepfast.quorum.learner import Learner, LearnerFacts, LearnerHost, Stage
+from keepfast.quorum.leader_means import LeaderMeans, OwnHistory
+from keepfast.quorum.learner import EndOfFollowing, Learner, LearnerFacts, Stage
 from keepfast.quorum.learner_link import Step
 from keepfast.quorum.links import (
     Link,
@@ -100,17 +100,17 @@ __all__ = [
     "Elected",
     "Election",
     "ElectionOptions",
+    "EndOfFollowing",
     "Hangup",
     "InitialiseStore",
     "InstallTree",
     "Leader",
-    "LeaderHost",
+    "LeaderMeans",
     "LeaderPhase",
     "LeaderState",
     "Learner",
     "LearnerFacts",
     "LearnerHistory",
-    "LearnerHost",
     "Link",
     "MemberRole",
     "MemberSpec",

@@ -1,4 +1,4 @@
-"""What acknowledgements show: how far a quorum has come, and who is to lead others next."""
+"""What acks show: how far a quorum has come, and who should lead next."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from keepfast.wire import ServerId, Zxid
 def agreed_point(
     followers: Iterable[LearnerLink], me: ServerId, own: Zxid, committed: Zxid, quorums: Quorums
 ) -> Zxid:
-    """The last zxid that a quorum has on disk, this server, which has all up to `own`, among it.
+    """The last zxid that a quorum has on disk, including this server, which has all up to `own`.
 
-    At least `committed`, which one had before.
+    At least `committed`, which a quorum had before.
     """
     acks = {learner.server_id: learner.acked for learner in followers}
     acks[me] = own

@@ -1,6 +1,6 @@
-"""Who may be a learner: what a leader asks of somebody who introduces itself.
+"""Who may be a learner: what a leader checks when a server introduces itself.
 
-Whatever is wrong with a hello ends the link that it came by, and nothing else: PeerProtocolError.
+An invalid hello closes its own link and has no other effect: PeerProtocolError.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from keepfast.wire import PeerProtocolError, ServerId, Zxid
 
 
 def check_kinship(hello: LearnerHello, version: Zxid, ensemble: str | None) -> None:
-    """Refuse who knows a later membership than ours, and whose data belong to another ensemble."""
-    # One of ours may have logged a change that was never committed; the plan takes it back.
+    """Refuse a server that knows a later membership, or whose data belongs to another ensemble."""
+    # One of our servers may have logged a change that was never committed; the plan undoes it.
     if hello.config_version > version and hello.ensemble is None:
         raise PeerProtocolError(
             f"its configuration {hello.config_version:#x} is newer than ours, {version:#x}"
@@ -33,7 +33,7 @@ def check_member(
     quorums: Quorums,
     options: QuorumOptions,
 ) -> None:
-    """Refuse who is no member, unless members may be added, and who comes from elsewhere."""
+    """Refuse who is not a member, unless members may be added, and who comes from elsewhere."""
     spec = quorums.find(hello.server_id)
     if spec is None:
         strangers = [
@@ -58,9 +58,9 @@ def doubles_of(
     now_ms: int,
     options: QuorumOptions,
 ) -> list[LearnerLink]:
-    """Older links of the same server, which are of no use any more.
+    """Older links of the same server, which are obsolete.
 
-    Not those of one that follows and was just heard: who comes now is somebody else.
+    Not those of one that follows and was just heard: the new connection is an impostor's.
     """
     if hello.server_id == own_id:
         raise PeerProtocolError(f"it says it is server {own_id}, as we are")

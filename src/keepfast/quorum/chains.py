@@ -21,7 +21,7 @@ from keepfast.wire import MalformedRecord, Zxid, counter_of, epoch_of, follows_i
 _MAGIC: Final = b"KFch"
 _HEAD: Final = Struct(">4sqi")
 _RUN: Final = Struct(">qq")
-# Older runs are left out: whoever forked before them needs a tree anyway.
+# Older runs are left out: a server that forked before them needs a tree anyway.
 MAX_RUNS: Final = 256
 
 
@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A history: the oldest state that it can go back to, and the records after it, in order."""
+    """A history: the oldest state that it can reach back to, and the records after it, in order."""
 
     base: Zxid
     runs: tuple[Run, ...] = ()
@@ -48,7 +48,7 @@ class Chain(NamedTuple):
         return zxid == self.base or any(run.first <= zxid <= run.last for run in self.runs)
 
     def epochs(self) -> set[int]:
-        """The epochs of its records; the start of an epoch is no record."""
+        """The epochs of its records; the start of an epoch is not a record."""
         found = {epoch_of(run.first) for run in self.runs}
         return found | {epoch_of(self.base)} if self.base > 0 and counter_of(self.base) else found
 
@@ -69,7 +69,7 @@ class Chain(NamedTuple):
         return None
 
     def recent(self) -> Chain:
-        """The same history as far as it is sent to others."""
+        """The part of the history that is sent to others."""
         if len(self.runs) <= MAX_RUNS:
             return self
         return Chain(self.runs[-MAX_RUNS - 1].last, self.runs[-MAX_RUNS:])
@@ -106,7 +106,7 @@ def encode_chain(chain: Chain) -> bytes:
 
 
 def decode_chain(data: bytes) -> Chain | None:
-    """The chain that stands there; None if the peer sends none."""
+    """The chain in these bytes; None if the peer sends none."""
     if data[:4] != _MAGIC:
         return None
     if len(data) < _HEAD.size:

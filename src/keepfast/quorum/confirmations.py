@@ -1,15 +1,15 @@
-"""Whether a leader still leads: rounds in which a quorum of its followers says so.
+"""Whether a leader still leads: rounds in which a quorum of its followers confirms it.
 
 A leader that was deposed may not know it for up to `sync_ms`. So before it answers a `sync`, or
-says of a session that it does not know that it has ended, it asks its followers, and counts the
-answers to questions that were sent after the request came (R15). A
-server that has promised another leader's epoch has left its old one before, and answers it no more;
-so when a quorum answers, nobody led a later epoch when the question was sent, and all that was
-acknowledged to any client by then was committed here.
+declares an unknown session expired, it asks its followers, and counts the answers to questions that
+were sent after the request arrived (R15). A server that has promised another leader's epoch has
+already left its old one, and no longer answers it; so when a quorum answers, nobody led a later
+epoch when the question was sent, and all that was acknowledged to any client by then was committed
+here.
 
-The question is a PING with a negative number where the zxid stands: every kind of server sends that
-number back. What is proposed later follows the question on the same links. So its acknowledgements
-come after the answers, and a sync holds up nothing that comes after it.
+The question is a PING with a negative number in the zxid field: every kind of server echoes that
+number. What is proposed later follows the question on the same links. So its acks come after the
+answers, and a `sync` delays nothing after it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Confirmations:
         is_quorum: Callable[[Collection[ServerId]], bool],
         send: Callable[[Link, bytes], None],
     ) -> None:
-        """`followers`: those that count now. `is_quorum`: whether these are one with the leader."""
+        """`followers`: those that count now. `is_quorum`: whether they and the leader are one."""
         self._followers = followers
         self._is_quorum = is_quorum
         self._send = send
@@ -40,7 +40,7 @@ class Confirmations:
         self.last = 0
 
     def ask(self) -> int:
-        """Begin a round, or take part in one that is not sent yet; gives its number."""
+        """Begin a round, or join one that is not sent yet; returns its number."""
         followers = self._followers()
         is_unsent = self.last < self._asked and all(
             any(item is self._question for item in one.link.out) for one in followers
@@ -53,18 +53,16 @@ class Confirmations:
         return self._asked
 
     def ask_again(self) -> None:
-        """Send the last question, if it is open, also to those that follow since."""
+        """Send the last question, if it is open, to new followers as well."""
         if self.last < self._asked:
             for learner in self._followers():
                 self._send(learner.link, self._question)
             self._count()
 
-    def on_reply(self, learner: LearnerLink, number: int) -> bool:
-        """An answer; gives whether it completes a round."""
-        before = self.last
+    def on_reply(self, learner: LearnerLink, number: int) -> None:
+        """An answer: it may complete a round."""
         learner.confirmed = max(learner.confirmed, min(-number, self._asked))
         self._count()
-        return self.last > before
 
     def _count(self) -> None:
         followers = self._followers()

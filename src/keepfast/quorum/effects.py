@@ -1,6 +1,6 @@
-"""What a member of an ensemble asks its driver for. Effects are done in their order.
+"""What a member of an ensemble asks its driver to do. Effects are performed in order.
 
-Bytes for peers are not here: they stand in `Link.out`. Records for the log are not here either:
+Bytes for peers are not here: they are in `Link.out`. Records for the log are not here either:
 there are too many of them (`Replica.appends`).
 """
 
@@ -31,14 +31,17 @@ class Dial(msgspec.Struct, frozen=True):
 
 
 class Hangup(msgspec.Struct, frozen=True):
-    """Close a link, without sending what still waits; the machine has forgotten it already."""
+    """Close a link, without sending what is pending; the machine has already dropped it."""
 
     link: Link
     reason: str
 
 
 class StoreEpochs(msgspec.Struct, frozen=True):
-    """Make both epochs and the identity of the ensemble durable."""
+    """Make both epochs and the identity of the ensemble durable.
+
+    `ensemble` None: the identity stays as it is. Empty: none is known from now on.
+    """
 
     accepted: int
     current: int
@@ -46,7 +49,7 @@ class StoreEpochs(msgspec.Struct, frozen=True):
 
 
 class TruncateLog(msgspec.Struct, frozen=True):
-    """Drop everything after a record, and give the tree that is left; or fail."""
+    """Drop everything after a record, and return the remaining tree; or fail."""
 
     zxid: Zxid
 
@@ -65,7 +68,7 @@ class InstallTree(msgspec.Struct, frozen=True):
 
 
 class InitialiseStore(msgspec.Struct, frozen=True):
-    """Begin a new, empty history, and give its tree."""
+    """Begin a new, empty history, and return its tree."""
 
 
 class StoreMembership(msgspec.Struct, frozen=True):
@@ -75,7 +78,7 @@ class StoreMembership(msgspec.Struct, frozen=True):
 
 
 class StoreSecret(msgspec.Struct, frozen=True):
-    """Make durable what session passwords are made with."""
+    """Make the secret for session passwords durable."""
 
     secret: SharedSecret
 
@@ -92,7 +95,7 @@ class PrepareTree(msgspec.Struct, frozen=True):
 
 
 class UseMembership(msgspec.Struct, frozen=True):
-    """Talk to these peers from now on: to those of a change that is not decided, too."""
+    """Talk to these peers from now on, including those of an undecided change."""
 
     quorums: Quorums
 

@@ -1,27 +1,27 @@
 """Fast leader election, as Apache servers hold it, without I/O.
 
-A server that looks for a leader votes for itself, and for whoever is better as soon as it hears of
-one; it says so to all voters at each change, and again when too little is heard. Better is: newer
-epoch, then longer history (zxid), then greater id. Rounds are numbered (`election_epoch`): votes of
-different rounds are not counted together, and a server that hears of a later round joins it. When
-a quorum votes as we do, we wait a moment for a better vote (not if all voters have spoken) and have
-a result. A server that has settled answers whoever looks; who looks joins a leader that says so
-itself and that a quorum says it follows.
+A server that is looking for a leader votes for itself, and for a better candidate as soon as it
+hears of one; it notifies all voters of each change, and again when too little is heard. Better is:
+newer epoch, then longer history (zxid), then greater id. Rounds are numbered (`election_epoch`):
+votes of different rounds are not counted together, and a server that hears of a later round joins
+it. When a quorum votes as we do, we wait a moment for a better vote (not if all voters have spoken)
+and have a result. A settled server answers servers that are looking; these join a leader that
+claims to lead and that a quorum claims to follow.
 
     ELIGIBLE  whole: votes and may lead
     EMPTY     has no history: says so by zxid -1, which every server leaves out of its count
     BARRED    damaged, unproven, or not a voter: proposes nobody, only asks who leads
 
-The last two never count votes of servers that look: what they elect might need them. They are told
-by settled servers only, and learn as observers do (rule R8).
+The last two never count votes of servers that look: what they elect might need them. They only
+listen to settled servers, and learn as observers do (rule R8).
 
-Fresh ensembles. An empty server cannot tell a new ensemble from one whose data it lost; a majority
-cannot either. `may_initialise` is given only when every other voter has said, in this period, that
-it looks and has no history. That is safe if what is heard was said after this server's process
-began: if some voter kept part of a history that this server acknowledged before it lost its disk,
-that voter cannot say so any more. The first notification on a new connection may be older (servers
-repeat their last one, however old), so it proves nothing; the second does. The driver has to tell
-of new connections (`peer_linked`).
+Fresh ensembles. An empty server cannot distinguish a new ensemble from one whose data it lost; a
+majority cannot either. `may_initialise` is true only when every other voter has said, in this
+period, that it is looking and has no history. That is safe if what is heard was said after this
+server's process began: if some voter kept part of a history that this server acknowledged before it
+lost its disk, that voter cannot say so any more. The first notification on a new connection may be
+older (servers repeat their last one, however old), so it proves nothing; the second does. The
+driver has to report new connections (`peer_linked`).
 
 Prior art: FastLeaderElection of Apache ZooKeeper 3.9; ZOOKEEPER-1732, -1805, -2845.
 """
@@ -53,7 +53,7 @@ from keepfast.wire import (
 
 
 class Candidacy(Enum):
-    """What this server's data allow it in an election."""
+    """What this server's data allows it to do in an election."""
 
     ELIGIBLE = "eligible"
     EMPTY = "empty"
@@ -67,9 +67,9 @@ class ElectionOptions(msgspec.Struct, frozen=True):
     min_interval_ms: int = 200
     # How far that wait doubles. Low: packets all the time; high: late after a long outage.
     max_interval_ms: int = 60_000
-    # The same for a server that only asks: nobody tells it by himself when a leader is there.
+    # The same for a server that only asks: nobody notifies it when there is a leader.
     max_asking_interval_ms: int = 2_000
-    # How long a better vote is waited for. Low: a server with a shorter history may be elected, and
+    # How long to wait for a better vote. Low: a server with a shorter history may be elected, and
     # steps down; high: every election that lacks a voter takes that much longer.
     finalize_wait_ms: int = 200
     # Whether a newer membership that a peer sends is believed. Only where it may change at all.
@@ -86,7 +86,7 @@ class Elected(msgspec.Struct, frozen=True):
     election_epoch: int
 
 
-# Every note of this machine; long simulations have to reach them all.
+# Every note of this machine; long simulations must reach them all.
 ELECTION_NOTES: Final = (
     "vote-of-unknown-state",
     "vote-of-my-own-id",
@@ -105,7 +105,7 @@ ELECTION_NOTES: Final = (
 
 
 class Election:
-    """One server's part in elections; see the top of this module.
+    """One server's part in elections, as described above.
 
     The caller takes what is to be sent from `outbox` and clears it, and reads `result`, which is
     None until this period's election is decided. Times are of one clock that never goes back.
@@ -129,18 +129,18 @@ class Election:
         self._quorums = Quorums(membership)
         self._config_text = membership.text()
         self._newest_config = membership.version
-        # What the last look was called with: the caller's word, whatever the membership says.
+        # What the last `look` was called with, whatever the membership says.
         self._wish = (Candidacy.BARRED, NO_VOTE)
-        # The vote that we send; our own to begin with, later the best heard or the settled one.
+        # The vote that we send; initially our own, later the best heard or the settled one.
         self._vote = NO_VOTE
         self._round: dict[ServerId, Ballot] = {}
         self._settled: dict[ServerId, Ballot] = {}
         # What each voter said last while this server looks; for reports.
         self.told: dict[ServerId, Ballot] = {}
-        # Who was heard since its connection was made; and who of these is surely without history.
+        # Who was heard since its connection was made; and which of these certainly have no history.
         self._heard: set[ServerId] = set()
         self._fresh: set[ServerId] = set()
-        # See `leave`; and who began to look before this server did: what it said, and when.
+        # See `leave`; and servers that began to look before this one did: what they said, and when.
         self._has_left = False
         self._early: dict[ServerId, tuple[int, Notification]] = {}
         self._now_ms = 0
@@ -155,7 +155,7 @@ class Election:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `tick` is wanted at the latest; None: not before something else happens."""
+        """The latest time for the next `tick`; None: not before something else happens."""
         if self.state is not PeerState.LOOKING or self.election_epoch == 0:
             return None
         if self._finalize_at_ms is None:
@@ -187,7 +187,7 @@ class Election:
         now_ms: int,
         successor: ServerId | None = None,
     ) -> None:
-        """Begin to look for a leader. `zxid` is the last that is durable here, -1 if EMPTY.
+        """Start looking for a leader. `zxid` is the last that is durable here, -1 if EMPTY.
 
         With `successor`, vote for that server, which has everything that this one has.
         """
@@ -208,19 +208,20 @@ class Election:
         self._begin_round()
         early, self._early = self._early, {}
         for sender, (since_ms, notification) in early.items():
-            # Nobody repeats a vote soon, and without it a decision waits. An old one means nothing.
+            # Nobody repeats a vote soon, and without it a decision would wait. An old one is
+            # worthless.
             if now_ms - since_ms < self.options.finalize_wait_ms:
                 self.receive(sender, notification, now_ms)
 
     def leave(self) -> None:
-        """The role is over, and `look` follows later: nobody is sent the old role any more.
+        """The role has ended, and `look` follows later: the old role is no longer announced.
 
-        A leader that said that it leads while its disk is still at work would be followed again.
+        A leader that still claimed to lead while its disk finishes would be followed again.
         """
         self._has_left = True
 
     def settle(self, state: PeerState, leader: ServerId, peer_epoch: int) -> None:
-        """The role is established, or its epoch has changed: this is what others are sent now."""
+        """The role is established, or its epoch has changed: announce this from now on."""
         invariant(state is not PeerState.LOOKING, "a server that looks has not settled")
         self.state = state
         self._vote = Vote(leader, self._vote.zxid, peer_epoch)
@@ -243,7 +244,7 @@ class Election:
             self._begin_round()
 
     def peer_linked(self, peer: ServerId) -> None:
-        """A new connection with that server is there: it is sent what we say now."""
+        """There is a new connection to that server: send it our current vote."""
         self._heard.discard(peer)
         self._fresh.discard(peer)
         if self.election_epoch and not self._has_left:
@@ -270,7 +271,7 @@ class Election:
             self._tell_all()
 
     def receive(self, sender: ServerId, notification: Notification, now_ms: int) -> None:
-        """Take what another server said; whatever it is, no error is raised."""
+        """Handle a notification from another server; never raises."""
         self._now_ms = now_ms
         if notification.state not in PeerState.__members__.values():
             self._note("vote-of-unknown-state", sender, notification)
@@ -313,12 +314,12 @@ class Election:
             self._count_settled(sender, ballot)
 
     def _is_helped(self, ballot: Ballot, *, is_voter: bool, is_first: bool) -> bool:
-        """Whether the sender of this should be sent at once what we say.
+        """Whether to send our vote to the sender immediately.
 
-        Answers are not answered for ever: a settled server is not told anything, and of two that
-        look only the one of the lower round is (or, of the same round, one that only asks by one
-        that votes). Beside that, the first word of a connection is answered where one of the two
-        is empty: the second word is what tells whether the ensemble is new.
+        Answers are not answered forever: a settled server is sent nothing, and of two that are
+        looking only the one in the lower round is (or, of the same round, one that only asks by one
+        that votes). Beside that, the first word of a connection is answered where one of the two is
+        empty: the second word is what tells whether the ensemble is new.
         """
         if ballot.state is not PeerState.LOOKING or self._has_left:
             return False
@@ -379,11 +380,11 @@ class Election:
         self._decide()
 
     def _decide(self) -> None:
-        """Have a result if every voter has said the same; wait for the others if a quorum has."""
+        """Decide if every voter agrees; wait for the others if a quorum does."""
         if not self._has_quorum():
             return
         if self._quorums.voters <= set(supporters(self._round, self._my_ballot())):
-            # Nobody is left who could come with a better vote.
+            # Nobody is left who could cast a better vote.
             self._finish(self._vote, self.election_epoch)
         elif self._finalize_at_ms is None:
             self._finalize_at_ms = self._now_ms + self.options.finalize_wait_ms
@@ -405,7 +406,7 @@ class Election:
             self._finish(ballot.vote, ballot.election_epoch)
 
     def _is_led(self, ballots: Mapping[ServerId, Ballot], wanted: Ballot) -> bool:
-        """Whether a quorum follows this leader, and the leader says itself that it leads."""
+        """Whether a quorum follows this leader, and the leader itself claims to lead."""
         if not self._quorums.may_follow(supporters(ballots, wanted)):
             return False
         leader = wanted.vote.leader
@@ -436,7 +437,7 @@ class Election:
         self.result = Elected(vote.leader, self.state, vote.zxid, vote.peer_epoch, election_epoch)
 
     def _weigh_freshness(self, sender: ServerId, ballot: Ballot, is_first: bool) -> None:
-        """Remember whether the sender looks and has no history, see the top of this module.
+        """Remember whether the sender is looking and has no history, as described above.
 
         A vote of a server that looks is at least as good as that server itself: a vote for one
         without history comes from one without history.

@@ -8,10 +8,10 @@
                 a quorum has on disk is committed, in order
 
 The leader's own disk is one of the acknowledgements, and always a needed one: this server applies
-only what it has durably itself (R7), so a commit that did not wait for it would win nothing.
-A learner that does not vote, or that came as one that does not (its data are not whole), is served
-and never counted (R8).  A learner that joins late goes through the same steps at its own pace.
-Prior art: Junqueira, Reed, Serafini, "Zab" (2011); Leader and LearnerHandler of Apache ZooKeeper.
+only what is durable here (R7), so not waiting for it would gain nothing. A learner that does not
+vote, or that came as one that does not (its data is not whole), is served and never counted (R8).
+A learner that joins late goes through the same steps at its own pace. Prior art: Junqueira, Reed,
+Serafini, "Zab" (2011); Leader and LearnerHandler of Apache ZooKeeper.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from enum import Enum
 from keepfast.quorum.acknowledged import agreed_point, designated_leader
 from keepfast.quorum.admission import check_kinship, check_member, doubles_of
 from keepfast.quorum.confirmations import Confirmations
-from keepfast.quorum.effects import Effect, Hangup, PrepareTree, StoreEpochs
+from keepfast.quorum.effects import Hangup, PrepareTree, StoreEpochs
 from keepfast.quorum.hello import (
     LeaderHello,
+    LeaderState,
     LearnerHello,
     decode_epoch_ack,
     decode_learner_hello,
     encode_leader_hello,
     encode_up_to_date,
 )
-from keepfast.quorum.leader_host import LeaderHost, OwnHistory
+from keepfast.quorum.leader_means import LeaderMeans, OwnHistory
 from keepfast.quorum.learner_link import LearnerLink, Step
 from keepfast.quorum.links import (
     MAX_PACKET_BYTES,
@@ -86,32 +87,39 @@ class LeaderPhase(Enum):
 
 
 class Leader:
-    """One term of a leader, from the epochs that learners promised to what a quorum has logged."""
+    """One term of a leader, from the epochs that learners promised to what a quorum has logged.
+
+    Whoever owns it looks at these after each input, in this order:
+
+        end             the term is over
+        is_to_open      a quorum follows: lead clients, then call `open`
+        wants_txn       this epoch needs a txn, whatever it does; one that is on its way is enough
+        confirmations   a round may be complete
+        agreed_up_to    what is beyond `last_committed` is to be committed, by `commit`
+    """
 
     def __init__(
         self,
         own: OwnHistory,
         quorums: Quorums,
         options: QuorumOptions,
-        host: LeaderHost,
-        effects: list[Effect],
-        send: Callable[[Link, bytes | RecordStream | TreeStream], None],
+        means: LeaderMeans,
         now_ms: int,
     ) -> None:
         self.own = own
         self.quorums = quorums
         self.phase = LeaderPhase.DISCOVERY
-        # Why the term is over: look at it after each input. Nothing happens here from then on.
+        # Why the term ended. Nothing happens here from then on.
         self.end: str | None = None
+        self.is_to_open = self.wants_txn = False
         self.epoch: int | None = None
         self.learners: dict[Link, LearnerLink] = {}
         # Proposed and not committed.
         self.outstanding: deque[tuple[Zxid, bytes]] = deque()
         self.last_proposed = self.last_committed = own.head
         self._options = options
-        self._host = host
-        self._effects = effects
-        self._send = send
+        self._means = means
+        self._effects, self._send = means.effects, means.send
         self._now_ms = now_ms
         self.started_ms = now_ms
         self._next_ping_ms = now_ms + options.tick_ms // 2
@@ -121,13 +129,13 @@ class Leader:
         self.said_to_ours: bytes | None = None  # with pings: replica/secret_exchange.py
         self._stall_watch = StallWatch(options)
         self.confirmations = Confirmations(
-            self._followers, lambda ids: self.quorums.is_quorum({own.server_id, *ids}), send
+            self._followers, lambda ids: self.quorums.is_quorum({own.server_id, *ids}), means.send
         )
 
     # -- inputs ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; alone, it is a quorum."""
+        """Start; a single voter is a quorum by itself."""
         self._fix_epoch()
 
     def on_link(self, link: Link, now_ms: int) -> None:
@@ -140,7 +148,7 @@ class Leader:
         self.learners[link] = LearnerLink(link, now_ms)
 
     def is_current(self, link: Link) -> bool:
-        """Whether the learner behind a link has caught up."""
+        """Whether the learner on a link has caught up."""
         learner = self.learners.get(link)
         return learner is not None and learner.step is Step.CURRENT
 
@@ -149,7 +157,7 @@ class Leader:
         self.learners.pop(link, None)
 
     def on_packet(self, link: Link, packet: QuorumPacket, now_ms: int) -> None:
-        """A packet of a learner; raises PeerProtocolError or MalformedRecord: hang up."""
+        """A packet from a learner; raises PeerProtocolError or MalformedRecord: hang up."""
         learner = self.learners.get(link)
         if learner is None:
             return
@@ -160,9 +168,8 @@ class Leader:
         elif kind == PacketType.PING:
             if learner.pings and packet.zxid >= 0:
                 learner.heard_up_to_ms = learner.pings.popleft()
-            if packet.zxid < 0 and self.confirmations.on_reply(learner, packet.zxid):
-                self._host.on_committed(self.last_committed)
-                self.advance()
+            if packet.zxid < 0:
+                self.confirmations.on_reply(learner, packet.zxid)
         elif kind in (PacketType.FOLLOWERINFO, PacketType.OBSERVERINFO):
             self._on_hello(learner, packet)
         elif kind == PacketType.ACKEPOCH:
@@ -177,7 +184,7 @@ class Leader:
         if order.current == self.epoch:
             self._is_agreed = True
             self.phase = LeaderPhase.CATCH_UP
-            self._serve_waiting()
+            self.serve_waiting()
             self._establish()
         elif order.accepted == self.epoch:
             self._is_promised = True
@@ -187,7 +194,7 @@ class Leader:
             self._agree()
 
     def propose_all(self, txns: list[tuple[Zxid, bytes]]) -> None:
-        """Send txns, in order, to all who follow; they are being stored here at the same time."""
+        """Send txns, in order, to all followers; they are being stored here at the same time."""
         self.last_proposed = last = txns[-1][0]
         self.outstanding.extend(txns)
         packets = b"".join([encode_proposal(zxid, entry) for zxid, entry in txns])
@@ -199,22 +206,19 @@ class Leader:
     def on_durable(self, zxid: Zxid) -> None:
         """Our own log holds everything up to `zxid`."""
         self._durable = zxid
-        self.advance()
 
-    def advance(self) -> None:
-        """Commit what a quorum has; call it when acks were taken in."""
-        if self.phase is not LeaderPhase.BROADCAST or not self.outstanding:
-            return
+    def agreed_up_to(self) -> Zxid:
+        """The last txn that a quorum has, or what is committed already."""
         me, committed = self.own.server_id, self.last_committed
-        point = agreed_point(self._followers(), me, self._durable, committed, self.quorums)
-        while self.last_committed < point and self.outstanding:
-            # In two steps where a learner waits for the first: its SYNC goes between them.
-            stop = self._host.next_stop(point)
-            if stop <= self.last_committed:
-                return  # a sync waits for a quorum
-            self._commit(stop)
+        if self.phase is not LeaderPhase.BROADCAST or not self.outstanding:
+            return committed
+        return agreed_point(self._followers(), me, self._durable, committed, self.quorums)
 
-    def _commit(self, point: Zxid) -> None:
+    def commit(self, point: Zxid) -> ServerId | None:
+        """Tell the learners that everything up to `point` is committed; apply it here then.
+
+        Gives who is to lead by a change of the membership that is among it; None: there is none.
+        """
         changed = self.quorums.next
         activation = None
         if changed is not None:
@@ -224,7 +228,6 @@ class Leader:
         committed: list[tuple[Zxid, bytes]] = []
         while self.outstanding and self.outstanding[0][0] <= point:
             committed.append(self.outstanding.popleft())
-        is_first = epoch_of(self.last_committed) < epoch_of(point)
         self.last_committed = point
         last = encode_commit(committed[-1][0], None) if committed and changed is None else None
         each = informed = None
@@ -235,22 +238,17 @@ class Leader:
                 informed = informed or encode_informs(committed, activation)
                 self._send(learner.link, informed)
             elif last is not None and learner.is_keepfast:
-                # To ours it says so of all before it as well; an Apache server wants each.
+                # For our servers it covers all before it as well; an Apache server needs each.
                 self._send(learner.link, last)
             else:
                 each = each or encode_commits(committed, activation)
                 self._send(learner.link, each)
-        self._host.on_committed(point)
-        if is_first:
-            self._serve_waiting()
-        if changed is not None and activation is not None and point >= changed.version:
-            self.quorums = Quorums(changed)
-            self._host.on_reconfigured(changed, activation.leader)
+        return None if activation is None or point < activation.zxid else activation.leader
 
     def successor(self) -> tuple[ServerId, bool] | None:
         """The voter to hand over to, and whether it has all that we have; None: nobody could.
 
-        With less than we have it would win against others, and not against us.
+        With less than we have it would win against others, but not against us.
         """
         current = self._followers()
         if self.phase is not LeaderPhase.BROADCAST or not current:
@@ -277,7 +275,7 @@ class Leader:
         )
 
     def tick(self, now_ms: int) -> None:
-        """Give up who is silent, and the term itself if too few are left; ping the others."""
+        """Drop silent learners, and end the term if too few are left; ping the others."""
         self._now_ms = now_ms
         options = self._options
         for learner in list(self.learners.values()):
@@ -299,7 +297,7 @@ class Leader:
             self.end = f"no quorum came through {self.phase.value} in time"
             return
         if self._is_agreed:
-            self._serve_waiting()
+            self.serve_waiting()
         if now_ms >= self._next_ping_ms:
             self._next_ping_ms = now_ms + options.tick_ms // 2
             ping = QuorumPacket(PacketType.PING.value, self.last_proposed)
@@ -337,9 +335,9 @@ class Leader:
             self._fix_epoch()
 
     def _refuse_ahead(self, hello: LearnerHello) -> None:
-        """A voter cannot take its promise back; the term ends for it only if it stays so."""
+        """A voter cannot withdraw its promise; the term ends for it only if this persists."""
         reason = f"server {hello.server_id} has promised epoch {hello.accepted_epoch}"
-        if not self._host.ahead.is_due(hello.server_id, hello.accepted_epoch, self._now_ms):
+        if not self._means.ahead.is_due(hello.server_id, hello.accepted_epoch, self._now_ms):
             raise PeerProtocolError(f"{reason}, and this is {self.epoch}: it can follow later")
         self.end = reason
 
@@ -349,7 +347,7 @@ class Leader:
             return
         if not self.quorums.current.is_quorum(self._with_us(self._is_voting)):
             return
-        promised = [self.own.accepted_epoch, self._host.ahead.promised]
+        promised = [self.own.accepted_epoch, self._means.ahead.promised]
         promised += [
             learner.hello.accepted_epoch
             for learner in self.learners.values()
@@ -361,10 +359,10 @@ class Leader:
         self.epoch = max(promised) + 1
         self._effects.append(note("epoch", epoch=self.epoch))
         self._name_ensemble()
-        self._host.order(StoreEpochs(self.epoch, self.own.current_epoch, self.own.ensemble))
+        self._means.order(StoreEpochs(self.epoch, self.own.current_epoch, self.own.ensemble))
 
     def _name_ensemble(self) -> None:
-        """Give the ensemble an identity where it has none, before any learner is sent one.
+        """Give the ensemble an identity if it has none, before any learner is sent one.
 
         Each server stores it with the epoch that it agrees to. So once a term is established a
         quorum has it, and the leader of every later term, whose epoch is the highest of its quorum.
@@ -374,7 +372,7 @@ class Leader:
             learner.hello is None or learner.hello.ensemble is not None
             for learner in self.learners.values()
         ):
-            self._ensemble = self._host.new_ensemble()
+            self._ensemble = self._means.new_ensemble()
 
     def _ask(self, learner: LearnerLink) -> None:
         hello = LeaderHello(self._own_epoch(), self._ensemble or "")
@@ -393,8 +391,8 @@ class Leader:
         if learner.has_promised and self._counts(learner) and not self._is_agreed:
             known = (ack.current_epoch, ack.last)
             if known > (self.own.current_epoch, self.own.last):
-                # It may know of something that was committed and that we lack.
-                self._host.ahead.let_others_lead(self._now_ms)
+                # It may have something committed that we lack.
+                self._means.ahead.let_others_lead(self._now_ms)
                 self.end = (
                     f"server {learner.server_id} has more: epoch {ack.current_epoch}, "
                     f"zxid {format_zxid(ack.last)}"
@@ -413,21 +411,21 @@ class Leader:
         if self.quorums.is_quorum(promised):
             self.phase = LeaderPhase.CATCH_UP
             epoch = self._own_epoch()
-            self._host.order(StoreEpochs(epoch, epoch, self._ensemble))
+            self._means.order(StoreEpochs(epoch, epoch, self._ensemble))
 
     # -- catch-up --------------------------------------------------------------------------------
 
     def _catch_up(self, learner: LearnerLink) -> None:
         """Send what a learner lacks, and from then on everything that is proposed."""
         own_last = max(self.last_committed, self.own.last)
-        history, options = self._host.history(), self._options
+        history, options = self._means.history(), self._options
         committed = self.last_committed
         factor = options.snapshot_size_factor
         plan = plan_catch_up(history, own_last, committed, learner.history, factor)
         if self._waits_for_txn(learner, plan):
             return
         if not learner.is_follower and self._is_catch_up_full(plan.kind is CatchUp.SNAP):
-            # It comes back by itself. A follower is never turned away: a quorum may wait for it.
+            # It will retry. A follower is never turned away: a quorum may be waiting for it.
             self._hang_up(learner, "catch-up-refused", "too many observers catch up already")
             return
         fields = {"server": learner.server_id, "kind": plan.kind.value}
@@ -470,9 +468,9 @@ class Leader:
         )
 
     def _waits_for_txn(self, learner: LearnerLink, plan: Plan) -> bool:
-        """Whether a learner is better served when this epoch has its first txn (planner.py).
+        """Whether it is better to serve a learner once this epoch has its first txn (planner.py).
 
-        Without the learner there may never be one: then it is asked to do its best.
+        Without the learner there may never be one: then it is served right away.
         """
         last = learner.history.last
         if plan.kind is CatchUp.DIFF or is_tree_safe(learner.history, self.last_committed):
@@ -480,12 +478,12 @@ class Leader:
         if epoch_of(last) >= self._own_epoch():
             return False
         if self.phase is LeaderPhase.BROADCAST:
-            if not self.outstanding:
-                self._host.on_txn_wanted()
+            self.wants_txn = not self.outstanding
             return True
         return self._now_ms - self.started_ms < self._options.init_ms // 2
 
-    def _serve_waiting(self) -> None:
+    def serve_waiting(self) -> None:
+        """Have those catch up that waited; call it when an epoch's first txn was applied."""
         for learner in list(self.learners.values()):
             if learner.step is Step.PROMISED:
                 self._catch_up(learner)
@@ -501,7 +499,6 @@ class Leader:
                 learner.acked = learner.plan.point
             if self.phase is LeaderPhase.BROADCAST:
                 self._send_up_to_date(learner)
-                self.advance()
             else:
                 self._establish()
         elif learner.step is Step.CURRENT:
@@ -527,11 +524,15 @@ class Leader:
         epoch = self._own_epoch()
         self.last_proposed = make_zxid(epoch, 0)
         self._effects.append(note("established", epoch=epoch))
-        self._host.on_established(epoch)
+        self.is_to_open = True
+
+    def open(self) -> None:
+        """What this server has is the history, and it serves clients: let learners do so."""
+        self.is_to_open = False
         for learner in list(self.learners.values()):
             if learner.step is Step.CURRENT:
                 self._send_up_to_date(learner)
-        self._serve_waiting()
+        self.serve_waiting()
 
     def _send_up_to_date(self, learner: LearnerLink) -> None:
         # An Apache server does not answer those that it was sent before; nor does it serve anybody.
@@ -539,7 +540,8 @@ class Leader:
         learner.heard_up_to_ms = self._now_ms
         packet = QuorumPacket(PacketType.UPTODATE.value, Zxid(-1))
         if learner.is_keepfast:
-            packet = encode_up_to_date(self._host.leader_state(), self.said_to_ours)
+            state = LeaderState(self.last_committed, *self._means.digests())
+            packet = encode_up_to_date(state, self.said_to_ours)
         self._send(learner.link, encode_packet(packet))
 
     # -- who counts ------------------------------------------------------------------------------
@@ -550,16 +552,13 @@ class Leader:
         return self.epoch
 
     def _with_us(self, has: Callable[[LearnerLink], bool]) -> Collection[ServerId]:
-        """This server, and the learners of which something holds."""
+        """This server, and the learners that satisfy a condition."""
         return {self.own.server_id} | {one.server_id for one in self.learners.values() if has(one)}
 
     def _followers(self) -> Collection[LearnerLink]:
         """The voters that follow and are up to date."""
-        return [
-            one
-            for one in self.learners.values()
-            if one.step is Step.CURRENT and self._is_voting(one)
-        ]
+        learners = self.learners.values()
+        return [one for one in learners if one.step is Step.CURRENT and self._is_voting(one)]
 
     def _is_voting(self, learner: LearnerLink) -> bool:
         return learner.is_follower and learner.server_id in self.quorums.voters
@@ -568,7 +567,7 @@ class Leader:
         """Whether its promise counts, and that it has all that this term began with.
 
         One that is to vote by a change that is not committed yet comes as what it was before: it
-        may not know. It is needed all the same, if its data are whole (else it cannot promise).
+        may not know. It is needed all the same, if its data is whole (else it cannot promise).
         """
         if self._is_voting(learner):
             return True

@@ -14,8 +14,8 @@ both committed and durable here.
 
 While the disk carries out an order, packets wait: each of them relies on what came before it.
 
-A server whose data are not whole learns without a voice: it introduces itself as an observer and
-says that it has no history, so that no leader of any kind counts it, and is sent a tree (R8).
+A server whose data is not whole learns without a vote: it introduces itself as an observer and
+claims to have no history, so that no leader of any kind counts it, and is sent a tree (R8).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from struct import Struct
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from keepfast.quorum.chains import Chain
 from keepfast.quorum.effects import DiskOrder, InstallTree, StoreEpochs, TruncateLog
@@ -69,44 +69,20 @@ class LearnerFacts(NamedTuple):
     chain: Chain
     ensemble: str | None
     config_version: Zxid
-    # It votes: its data are whole and it is a participant.
+    # It votes: its data is whole and it is a participant.
     has_voice: bool
     # Its data count; an observer's may, those of a damaged server do not.
     is_whole: bool
 
 
-class LearnerHost(Protocol):
-    """Whoever a learner belongs to."""
+class EndOfFollowing(NamedTuple):
+    """Why a leader was left."""
 
-    def order(self, order: DiskOrder) -> None:
-        """Have the disk carry out an order; `on_order_done` or `on_order_failed` follows."""
-
-    def append(self, zxid: Zxid, entry: bytes) -> None:
-        """Have a record stored; `on_durable` follows."""
-
-    def apply(self, txns: Iterator[tuple[Zxid, bytes]]) -> None:
-        """Apply txns that are committed and durable, each before the next one is asked for."""
-
-    def is_ready(self, entry: bytes) -> bool:
-        """Whether the next txn can be applied now; if not, `go_on` follows when it may be."""
-
-    def replace_tree(self, tree: Any) -> None:
-        """The tree was cut back or replaced."""
-
-    def on_membership(self, membership: Membership) -> None:
-        """The leader sent the last membership that it has seen."""
-
-    def on_leader_state(self, state: LeaderState) -> None:
-        """The leader sent what its tree is after a txn; `on_active` comes after that one."""
-
-    def on_active(self, epoch: int) -> None:
-        """The leader is established and we are up to date."""
-
-    def on_following_failed(self, reason: str) -> None:
-        """It is over with this leader; the learner must not be used any more."""
-
-    def on_unfit(self, reason: str) -> None:
-        """It is over with this leader, and our history cannot be mended: only a tree helps."""
+    reason: str
+    # Our history cannot be repaired: only a tree helps.
+    is_unfit: bool = False
+    # Our data were not whole, and are now.
+    is_whole_again: bool = False
 
 
 class Stage(Enum):
@@ -122,19 +98,27 @@ class Stage(Enum):
     ACTIVE = "active"
 
 
-# Where the records come in masses.
+# The stages in which records arrive in bulk.
 _TAKING: Final = (Stage.ACTIVE, Stage.SYNCING)
 
 
 class Learner:
-    """One learner under one leader."""
+    """One learner under one leader.
+
+    Whoever owns it does these after each input, in this order, as long as `end` is not set:
+
+        leader_state    set: what the leader's tree is after a txn; compare it with ours
+        has_due         apply what `take_due` gives
+        may_serve       set `is_serving`, and serve clients
+        finish          makes all durable that NEWLEADER asks for, once the records are
+    """
 
     def __init__(
         self,
         facts: LearnerFacts,
         options: QuorumOptions,
-        host: LearnerHost,
-        send: Callable[[bytes], None],
+        append: Callable[[Zxid, bytes], None],
+        order: Callable[[DiskOrder], None],
         now_ms: int,
     ) -> None:
         self.facts = facts
@@ -145,9 +129,15 @@ class Learner:
         self.is_leader_keepfast = False
         # Whether the last tree may hold effects of txns that are still to come.
         self.is_tree_fuzzy = False
+        # Why it is over with this leader. Nothing happens here from then on.
+        self.end: EndOfFollowing | None = None
+        # What the leader sent: the last membership that it has seen, and how its tree is.
+        self.membership: Membership | None = None
+        self.leader_state: LeaderState | None = None
         self._options = options
-        self._host = host
-        self._send = send
+        self._send: Callable[[bytes], None]  # once there is a connection
+        # `on_durable` follows the one; `on_order_done` or `on_order_failed` the other.
+        self._append, self._carry_out = append, order
         self._heard_ms = now_ms
         self._held: deque[QuorumPacket] = deque()
         self._ordered: DiskOrder | None = None
@@ -158,13 +148,12 @@ class Learner:
         self.committed = Zxid(-1)
         self._serve_from = Zxid(-1)
         self.is_serving = False
-        self._is_ending = False
 
     # -- inputs ----------------------------------------------------------------------------------
 
-    def on_connected(self, now_ms: int) -> None:
-        """The connection is there: introduce ourselves."""
-        self._heard_ms = now_ms
+    def on_connected(self, send: Callable[[bytes], None], now_ms: int) -> None:
+        """Connected: introduce ourselves."""
+        self._send, self._heard_ms = send, now_ms
         self.stage = Stage.GREETED
         facts = self.facts
         hello = LearnerHello(
@@ -177,7 +166,7 @@ class Learner:
         self._send(encode_packet(encode_learner_hello(hello)))
 
     def on_packet(self, packet: QuorumPacket, now_ms: int) -> None:
-        """A packet of the leader; raises PeerProtocolError or MalformedRecord: leave it."""
+        """A packet from the leader; raises PeerProtocolError or MalformedRecord: leave it."""
         self._heard_ms = now_ms
         if self._ordered is not None:
             self._held.append(packet)
@@ -209,51 +198,35 @@ class Learner:
                 self._acknowledge_epoch()
         else:
             self._restart_at(tree)
-        while self._held and self._is_free():
-            self._handle(self._held.popleft())
 
-    def _is_free(self) -> bool:
-        """Whether packets are handled: no order is under way, and it is not over."""
-        return self._ordered is None and not self._is_ending
+    def handle_held(self) -> bool:
+        """Handle the next packet that waited for an order; False: none may be handled now."""
+        if not self._held or self._ordered is not None or self.end is not None:
+            return False
+        self._handle(self._held.popleft())
+        return True
 
     def on_order_failed(self, order: DiskOrder, reason: str) -> None:
-        """The disk could not do it, and left everything as it was."""
-        self._is_ending = True
-        if isinstance(order, TruncateLog):
-            self._host.on_unfit(reason)
-        else:
-            self._host.on_following_failed(reason)
+        """The disk could not do it, and left everything unchanged."""
+        self.end = EndOfFollowing(reason, is_unfit=isinstance(order, TruncateLog))
 
     def on_durable(self, zxid: Zxid) -> None:
         """Our log holds everything up to `zxid`."""
         self.durable = zxid
         if self.stage in (Stage.ACKED, Stage.ACTIVE):
             self._acknowledge()
-        self._apply()
-        if self.stage is Stage.FINISHING:
-            self._finish()
-
-    def go_on(self) -> None:
-        """A txn may be ready now."""
-        if not self._is_ending:
-            self._apply()
-
-    def on_closed(self) -> None:
-        """It is over with this leader."""
-        self._is_ending = True
 
     def left_over(self) -> list[bytes]:
         """The records that were stored and not applied, in order."""
         return [entry for _, entry in self._pending]
 
     def tick(self, now_ms: int) -> None:
-        """Give up a leader that is silent."""
+        """Leave a leader that is silent."""
         options = self._options
         is_current = self.stage in (Stage.ACKED, Stage.ACTIVE)
         patience = options.sync_ms if is_current else options.init_ms
         if self._ordered is None and now_ms - self._heard_ms > patience:
-            self._is_ending = True
-            self._host.on_following_failed("the leader is silent")
+            self.end = EndOfFollowing("the leader is silent")
 
     # -- packets ---------------------------------------------------------------------------------
 
@@ -275,12 +248,12 @@ class Learner:
             )
         if hello.epoch < facts.current_epoch and facts.is_whole and not facts.has_voice:
             # An observer whose history is later than that of a quorum: it was restored or wiped.
-            # To be cut back would destroy the only copy of what is lost; a tree moves it aside.
-            self._is_ending = True
-            self._host.on_unfit(
+            # Truncating would destroy the only copy of what is lost; a tree moves it aside.
+            reason = (
                 f"the leader's epoch {hello.epoch} is below {facts.current_epoch}, which our "
                 "history was agreed on in: a quorum has lost acknowledged records"
             )
+            self.end = EndOfFollowing(reason, is_unfit=True)
             return
         self.epoch = hello.epoch
         self.ensemble = hello.ensemble or facts.ensemble
@@ -298,7 +271,7 @@ class Learner:
             )
 
     def _promise(self) -> None:
-        """Tell the leader that its epoch is promised, and what we have."""
+        """Send the leader the promise of its epoch, and what we have."""
         facts = self.facts
         self.stage = Stage.PROMISED
         is_new = self.epoch > facts.accepted_epoch
@@ -319,8 +292,8 @@ class Learner:
         self._begin_sync()
         if not self.facts.chain.holds(packet.zxid):
             # A cut anywhere else would keep what was never committed, or lose what was (R5).
-            self._is_ending = True
-            self._host.on_unfit(f"{format_zxid(packet.zxid)} is not in our history")
+            reason = f"{format_zxid(packet.zxid)} is not in our history"
+            self.end = EndOfFollowing(reason, is_unfit=True)
             return
         self._order(TruncateLog(packet.zxid))
 
@@ -333,7 +306,6 @@ class Learner:
         self.stage = Stage.SYNCING
 
     def _restart_at(self, tree: Any) -> None:
-        self._host.replace_tree(tree)
         self.last_received = self.durable = self.applied = tree.last_zxid
         self._serve_from = self.committed = Zxid(-1)
 
@@ -353,11 +325,11 @@ class Learner:
         if entry is not None and entry[_ZXID_PLACE] != _ZXID.pack(zxid):
             raise PeerProtocolError(f"{format_zxid(zxid)} comes with another txn")
         if zxid == self.last_received + 1 and counter_of(zxid) and entry and self.stage in _TAKING:
-            # The next one of the same epoch, which is all that comes as long as all goes well.
+            # The next one of the same epoch, which is the normal case.
             self.last_received = zxid
             self._pending.append((zxid, entry))
             self._unacked.append(zxid)
-            self._host.append(zxid, entry)
+            self._append(zxid, entry)
             return
         if self.stage.value in _EARLY:
             raise PeerProtocolError("a record came out of turn")
@@ -374,7 +346,7 @@ class Learner:
         self.last_received = zxid
         self._pending.append((zxid, entry))
         self._unacked.append(zxid)
-        self._host.append(zxid, entry)
+        self._append(zxid, entry)
 
     def _on_commit(self, packet: QuorumPacket) -> None:
         self._commit(packet.zxid)
@@ -383,29 +355,34 @@ class Learner:
         if zxid > self.last_received:
             raise PeerProtocolError(f"{format_zxid(zxid)} is committed and was never proposed")
         self.committed = max(self.committed, zxid)
-        self._apply()
 
-    def _apply(self) -> None:
-        """Apply what is both committed and durable here."""
-        point = min(self.committed, self.durable)
-        if self._pending and self._pending[0][0] <= point:
-            self._host.apply(self._due(point))
-        if self.stage is Stage.ACTIVE and not self.is_serving and self._is_up_to_date():
-            self.is_serving = True
-            self._host.on_active(self.epoch)
+    def _due_up_to(self) -> Zxid:
+        """The last txn that is both committed and durable here."""
+        return min(self.committed, self.durable)
 
-    def _due(self, point: Zxid) -> Iterator[tuple[Zxid, bytes]]:
-        """The txns up to this one; one counts as applied when the next is asked for."""
-        pending = self._pending
-        while pending and pending[0][0] <= point and not self._is_ending:
-            if not self._host.is_ready(pending[0][1]):
-                return  # `go_on` follows
-            txn = pending.popleft()
-            yield txn
-            self.applied = txn[0]
+    @property
+    def has_due(self) -> bool:
+        """Whether there is a txn to apply."""
+        return bool(self._pending) and self._pending[0][0] <= self._due_up_to()
 
-    def _is_up_to_date(self) -> bool:
+    def take_due(self, is_ready: Callable[[bytes], bool]) -> Iterator[bytes]:
+        """The txns to apply, up to one that is not ready yet.
+
+        One counts as applied when the next is asked for.
+        """
+        pending, point = self._pending, self._due_up_to()
+        while pending and pending[0][0] <= point and self.end is None:
+            if not is_ready(pending[0][1]):
+                return
+            zxid, entry = pending.popleft()
+            yield entry
+            self.applied = zxid
+
+    @property
+    def may_serve(self) -> bool:
         """Whether what is applied is committed, and all that was committed before UPTODATE."""
+        if self.stage is not Stage.ACTIVE:
+            return False
         return self.committed >= self._serve_from and self.applied >= self.sync_point()
 
     @property
@@ -426,20 +403,21 @@ class Learner:
         if self.stage is not Stage.SYNCING or packet.zxid != make_zxid(self.epoch, 0):
             raise PeerProtocolError(f"NEWLEADER {format_zxid(packet.zxid)} out of turn")
         if packet.data:
-            self._host.on_membership(parse_membership(packet.data))
+            self.membership = parse_membership(packet.data)
         self.stage = Stage.FINISHING
         # What was committed before needs no acknowledgement of its own.
         while self._unacked and self._unacked[0] <= self.committed:
             self._unacked.popleft()
-        self._finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """History durable, then the epoch, then the acknowledgement (R8)."""
-        if self._is_ending:
-            return  # a txn that was just applied has ended it
-        if self.durable >= self.last_received and self._ordered is None:
+        if self.stage is not Stage.FINISHING or self._ordered is not None:
+            return
+        if self.durable >= self.last_received:
             accepted = max(self.epoch, self.facts.accepted_epoch)
-            self._order(StoreEpochs(accepted, self.epoch, self.ensemble))
+            # A leader that knows no identity (an Apache one) proves none by its records, either:
+            # one of a term that was never established would pass for proven by them.
+            self._order(StoreEpochs(accepted, self.epoch, self.ensemble or ""))
 
     def _acknowledge_epoch(self) -> None:
         self.stage = Stage.ACKED
@@ -456,7 +434,8 @@ class Learner:
         while unacked and unacked[0] <= durable:
             acks.append(unacked.popleft())
         if self.is_leader_keepfast:
-            # To ours, the last one says so of all before it as well; an Apache leader wants each.
+            # For our servers, the last one covers all before it as well; an Apache leader needs
+            # each.
             acks = acks[-1:]
         if acks:
             self._send(b"".join(map(encode_ack, acks)))
@@ -466,20 +445,17 @@ class Learner:
             raise PeerProtocolError("UPTODATE out of turn")
         self.stage = Stage.ACTIVE
         self._send(encode_ack(make_zxid(self.epoch, 0)))
-        state = decode_leader_state(packet)
-        if state is not None:
-            self._host.on_leader_state(state)
-        self._apply()
+        self.leader_state = decode_leader_state(packet)
 
     def _on_commit_and_activate(self, packet: QuorumPacket) -> None:
         self._commit(packet.zxid)
 
     def _ignore(self, _packet: QuorumPacket) -> None:
-        """The host looks at it."""
+        """Handled by the host."""
 
     def _order(self, order: DiskOrder) -> None:
         self._ordered = order
-        self._host.order(order)
+        self._carry_out(order)
 
 
 # No record may come in these.

@@ -52,13 +52,13 @@ class LearnerLink:
         self.has_promised = False
         self.plan: Plan | None = None
         self.acked = Zxid(-1)
-        # When the pings were sent that it has not answered, and when the last one that it has: it
-        # answers with the sessions that it has heard of.
+        # When the unanswered pings were sent, and when the last answered one was: answers carry the
+        # sessions that the learner has heard from.
         self.pings: deque[int] = deque()
         self.heard_up_to_ms = now_ms
         # The last round in which it said that it still follows (confirmations.py).
         self.confirmed = 0
-        # It has said that it holds what a leader says with pings (replica/secret_exchange.py).
+        # It has confirmed that it holds the secret sent with pings (replica/secret_exchange.py).
         self.is_told = False
         # The oldest proposal that it was sent and has not acknowledged, and when it was sent.
         self.unacked: deque[tuple[Zxid, int]] = deque()
@@ -74,7 +74,7 @@ class LearnerLink:
 
     @property
     def wants_saying(self) -> bool:
-        """Whether it is to be sent what only servers of our kind understand."""
+        """Whether to send it what only our own servers understand."""
         return self.is_keepfast and not self.is_told
 
     @property
@@ -82,7 +82,7 @@ class LearnerLink:
         return self.hello is not None and self.hello.is_follower
 
     def lag_ms(self, now_ms: int) -> int:
-        """For how long it has owed the oldest acknowledgement that it owes."""
+        """How long its oldest outstanding ack has been due."""
         return now_ms - self.unacked[0][1] if self.unacked else 0
 
     @property

@@ -35,9 +35,9 @@ _pack_head: Final = Struct(">iqi").pack
 class RecordStream(msgspec.Struct, frozen=True):
     """Records of the log after a zxid up to another, as PROPOSALs, and COMMITs."""
 
-    behind: Zxid
+    after: Zxid
     up_to: Zxid
-    # One of ours takes a COMMIT for one of all before it as well; an Apache server wants each.
+    # To one of our servers a COMMIT covers all before it as well; an Apache server needs each.
     commits_each: bool = True
 
 
@@ -46,12 +46,12 @@ class TreeStream(msgspec.Struct, frozen=True):
 
     up_to: Zxid
     commits_each: bool = True
-    # The tree itself has to be later than this: records that follow it do not do.
+    # The tree itself must be later than this: records that follow it do not count.
     beyond: Zxid = Zxid(-1)
 
 
 class Link:
-    """One connection. The driver makes it, fills the machine with its bytes and empties `out`."""
+    """One connection. The driver creates it, feeds its bytes to the machine and drains `out`."""
 
     __slots__ = ("address", "is_open", "number", "out", "parser")
 
@@ -61,7 +61,7 @@ class Link:
         self.address = address
         self.is_open = True
         self.parser = PacketParser(MAX_PACKET_BYTES)
-        # What is to be sent, in order; a stream is read from the disk when its turn comes.
+        # What is to be sent, in order; a stream is read from the disk when it is next.
         self.out: list[bytes | RecordStream | TreeStream] = []
 
     def __repr__(self) -> str:
@@ -74,9 +74,9 @@ def encode_packet(packet: QuorumPacket) -> bytes:
 
 
 def encode_commit(zxid: Zxid, designated: ServerId | None = None) -> bytes:
-    """A COMMIT; there is one for each txn, so it is put together by hand.
+    """A COMMIT; there is one per txn, so it is encoded by hand.
 
-    With a designated leader: COMMITANDACTIVATE, of a change of the membership.
+    With a designated leader: COMMITANDACTIVATE, of a membership changehip.
     """
     if designated is None:
         return _COMMIT + encode_long(zxid) + _NOTHING

@@ -1,4 +1,4 @@
-"""One member of an ensemble, and the line that describes it: in zoo.cfg, and in the config text.
+"""One member of an ensemble, and the line that describes it in zoo.cfg and in the config text.
 
     server.N = address [ "|" address ]... [ ";" client [ ";" secure client ] ]
     address  = host ":" quorum port ":" election port [ ":" ( "participant" | "observer" ) ]
@@ -30,7 +30,7 @@ _FORM: Final = (
 
 
 class BadNumberError(ValueError):
-    """A number that is none, or is out of range. Apache answers it unlike other mistakes."""
+    """An invalid or out-of-range number. Apache answers it differently from other mistakes."""
 
 
 class MemberRole(Enum):
@@ -51,7 +51,7 @@ class Address(NamedTuple):
 
 
 class MemberSpec(NamedTuple):
-    """One member: where it takes learners and votes, and what it may do.
+    """One member: where it accepts learners and votes, and what it may do.
 
     `quorum` and `election` are of the same length, one entry for each network that the member is
     on. `client` None: the member's own file says where its clients connect.
@@ -75,7 +75,7 @@ class MemberSpec(NamedTuple):
 
 
 def canonical_host(host: str) -> str:
-    """A host as Java writes it: numbers of IPv6 in full, all else as it is."""
+    """A host as Java writes it: IPv6 addresses in full, everything else unchanged."""
     if "%" in host:
         return host
     try:
@@ -111,7 +111,7 @@ def parse_member(server_id: ServerId, text: str) -> MemberSpec:
 
 
 def parse_whole(text: str) -> int:
-    """An id or a weight; BadNumberError if it is none that Apache would read."""
+    """An id or a weight; BadNumberError if Apache would not accept it."""
     if not _WHOLE.match(text) or abs(int(text)) > _MAX_ID:
         raise BadNumberError(f'"{text}" is not a whole number')
     return int(text)

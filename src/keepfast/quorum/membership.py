@@ -59,7 +59,7 @@ class Membership:
     """The members as of a version, which is the zxid of the change that made it.
 
     Version 0: as the files of the servers say, never committed. `groups` and `weights` are empty
-    where a majority decides. Two memberships are equal if all they say is.
+    where a majority decides. Two memberships are equal if all their fields are.
     """
 
     members: tuple[MemberSpec, ...]
@@ -85,11 +85,11 @@ class Membership:
         _set(self, "_weight", dict(self.weights))
 
     def find(self, server_id: ServerId) -> MemberSpec | None:
-        """The member of that id, if there is one."""
+        """The member with that id, if there is one."""
         return self._by_id.get(server_id)
 
     def weight(self, server_id: ServerId) -> int:
-        """What this server's vote counts: 0 for one that is no voter."""
+        """The weight of this server's vote: 0 for a non-voter."""
         return self._weight.get(server_id, 1) if server_id in self.voters else 0
 
     @property
@@ -97,7 +97,7 @@ class Membership:
         return bool(self.groups)
 
     def is_quorum(self, ids: Collection[ServerId]) -> bool:
-        """Whether these servers may decide; whoever is no voter among them does not count."""
+        """Whether these servers may decide; non-voters among them do not count."""
         voters = self.voters.intersection(ids)
         if not self.groups:
             return len(voters) > len(self.voters) // 2
@@ -109,7 +109,7 @@ class Membership:
         return 2 * agreed > weighty
 
     def has_same_members(self, other: Membership) -> bool:
-        """Whether they differ in their versions at most."""
+        """Whether they differ at most in their versions."""
         return self == replace(other, version=self.version)
 
     def with_version(self, version: Zxid) -> Membership:
@@ -143,8 +143,8 @@ class Membership:
     ) -> Membership:
         """What a client's reconfig request makes of this membership; `version` is its zxid.
 
-        Raises KeeperError with the code that Apache answers. Whether a quorum of the result is
-        connected and in step is for the leader to check.
+        Raises KeeperError with the code that Apache answers. The leader checks whether a quorum of
+        the result is connected and up to date.
         """
         if new_members is not None:
             changed = _replacement(new_members, is_standalone_enabled)

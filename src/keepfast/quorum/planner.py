@@ -3,12 +3,12 @@
 A DIFF starts at a record that both sides have, from a range of the log that is proven contiguous. A
 TRUNC goes to the fork and nowhere else. Whatever cannot be shown to be one of these is a SNAP.
 
-An Apache server sends its last zxid and nothing else, and neither way is sure to make it forget
-what was never committed. After TRUNC it loads its newest snapshot, also one that is beyond the cut:
-it takes one when it is elected, before anybody follows. After SNAP it keeps its old log, and
-records beyond the tree come back at its next start. A tree that is itself beyond all that it has
-logged is safe (`is_tree_safe`), so that is what it is sent, as soon as there is one; records after
-an older tree are not enough, as it stores that tree before it logs those of a new epoch.
+An Apache server sends its last zxid and nothing else, and neither TRUNC nor SNAP is certain to
+remove what was never committed. After TRUNC it loads its newest snapshot, also one that is beyond
+the cut: it takes one when it is elected, before anybody follows. After SNAP it keeps its old log,
+and records beyond the tree come back at its next start. A tree that is itself beyond all that it
+has logged is safe (`is_tree_safe`), so that is what it is sent, as soon as there is one; records
+after an older tree are not enough, as it stores that tree before it logs those of a new epoch.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from keepfast.wire import Zxid, counter_of, epoch_of, format_zxid
 
 
 class ProvenHistory(Protocol):
-    """What the leader's own disk can prove; asked at the moment of the decision."""
+    """What the leader's own disk can prove, at the moment of the decision."""
 
     def chain(self) -> Chain:
         """The durable history."""
 
-    def serves_behind(self, zxid: Zxid) -> bool:
+    def serves_after(self, zxid: Zxid) -> bool:
         """Whether the log holds every record after `zxid`."""
 
-    def bytes_behind(self, zxid: Zxid) -> int:
+    def bytes_after(self, zxid: Zxid) -> int:
         """About how many bytes of log these are."""
 
     def tree_bytes(self) -> int:
@@ -37,7 +37,7 @@ class ProvenHistory(Protocol):
 
 
 class LearnerHistory(NamedTuple):
-    """What a learner says of its own history."""
+    """What a learner reports about its own history."""
 
     last: Zxid  # -1: it has none that counts
     chain: Chain | None = None  # None: the learner does not send one (Apache)
@@ -64,7 +64,7 @@ ALWAYS_RECORDS_BYTES: Final = 1 << 20
 
 
 def is_tree_safe(learner: LearnerHistory, committed: Zxid) -> bool:
-    """Whether a tree up to `committed` makes a learner forget all else that it has."""
+    """Whether a tree up to `committed` makes a learner drop everything else that it has."""
     return learner.chain is not None or learner.last < committed
 
 
@@ -83,10 +83,10 @@ def plan_catch_up(
     if point is None:
         last = format_zxid(learner.last)
         return Plan(CatchUp.SNAP, Zxid(-1), f"nothing shows where its history, to {last}, forked")
-    if not own.serves_behind(point):
+    if not own.serves_after(point):
         reason = f"our log does not reach back to {format_zxid(point)}"
         return Plan(CatchUp.SNAP, point, reason)
-    size, tree_size = own.bytes_behind(point), own.tree_bytes()
+    size, tree_size = own.bytes_after(point), own.tree_bytes()
     if size > ALWAYS_RECORDS_BYTES and size_factor > 0 and size > size_factor * tree_size:
         return Plan(CatchUp.SNAP, point, f"{size} bytes of log, a tree of {tree_size}")
     at = format_zxid(point)
@@ -115,7 +115,8 @@ def _meeting_point(chain: Chain, own_last: Zxid, learner: LearnerHistory) -> Zxi
         return last
     if counter_of(last) == 0:
         # The start of an epoch: it has all that the epoch began with, and none of its records.
-        return chain.head if last == own_last else chain.before_epoch(last)
+        # Not the head: that may be of this term, proposed and not committed.
+        return chain.greatest_up_to(last) if last == own_last else chain.before_epoch(last)
     greatest = chain.greatest_up_to(last)
     # In one epoch both have the records from the first on. Across epochs the learner may lack
     # our last one before the fork: a cut there would miss it (R5).

@@ -1,7 +1,7 @@
-"""What is believed of somebody who says that it is a server of this ensemble.
+"""Limits on the claims of an unauthenticated peer.
 
-Where the ports between servers are open, anybody can say anything there. These bounds keep one
-wrong word from doing lasting harm; they do not make an open port safe (docs/security.md).
+Where the ports between servers are open, anyone can claim anything there. These limits keep one
+false claim from doing lasting harm; they do not make an open port safe (docs/security.md).
 
     epochs      a promise far ahead of ours is refused: the next epoch would be above it, on every
                 disk, and there are only so many
@@ -19,9 +19,9 @@ from typing import Final
 
 from keepfast.wire import MAX_EPOCH, PeerProtocolError, ServerId
 
-# How far an epoch may be ahead of what is known here. An epoch is one attempt to lead: so many
+# How far an epoch may be ahead of what is known here. An epoch is one attempt to lead: this many
 # failed ones, with this server absent, are no accident. Low: a server that was away for long and is
-# elected cannot lead the others. High: fewer lies use up all epochs.
+# elected cannot lead the others. High: fewer false claims use up all epochs.
 MAX_EPOCH_JUMP: Final = 1 << 16
 # The same for the rounds of elections, of which there are many more.
 MAX_ROUND_JUMP: Final = 1 << 24
@@ -56,7 +56,7 @@ class AheadVoters:
     def __init__(self, patience_ms: int, pause_ms: int, knocking_ms: int) -> None:
         self._patience_ms = patience_ms
         self._pause_ms = pause_ms
-        # For so long a voter that was refused knocks again before it looks for another leader.
+        # How long a refused voter keeps retrying before it looks for another leader.
         self._knocking_ms = knocking_ms
         # Until when a leader that yielded takes no part in elections. It would be elected again
         # before the voter that it yielded to is heard.
@@ -69,7 +69,7 @@ class AheadVoters:
         self.promised = 0
 
     def is_due(self, server_id: ServerId, promised: int, now_ms: int) -> bool:
-        """Note that a voter was refused; True: the term should end for it, this time."""
+        """Record that a voter was refused; True: the term should end for it, this time."""
         first_ms, last_ms = self._refused.get(server_id, (now_ms, now_ms))
         if now_ms - last_ms > self._patience_ms:
             first_ms = now_ms

@@ -1,4 +1,4 @@
-"""How patient servers are with each other."""
+"""Timeouts and limits between the servers of an ensemble."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class QuorumOptions:
     """Times of an ensemble; as in Apache, most are counted in ticks."""
 
     tick_ms: int = 3000
-    # Ticks until a learner has to have caught up. Low: large trees never get through. High: a
+    # Ticks within which a learner must have caught up. Low: large trees never get through. High: a
     # leader that nobody can follow is waited for.
     init_limit: int = 10
-    # Ticks after which a silent peer is given up. Low: a pause ends a term. High: late after one.
+    # Ticks after which a silent peer is dropped. Low: a pause ends a term. High: late after one.
     sync_limit: int = 5
     # Log that a learner is sent at most, as a part of the size of a tree. 0 or less: no limit.
     snapshot_size_factor: float = 0.33
@@ -26,7 +26,7 @@ class QuorumOptions:
     # Whether a voter with an empty directory votes at once, as its operator says that the ensemble
     # is new. On in an old ensemble: servers whose disks were wiped may outvote the others.
     is_empty_trusted: bool = False
-    # How often, and how far apart, a learner knocks at a leader that is not there yet.
+    # How often, and at what interval, a learner retries a leader that is not ready yet.
     dial_attempts: int = 20
     dial_interval_ms: int = 100
     # Whether clients may change the membership, and whether one voter may be left.
@@ -36,7 +36,7 @@ class QuorumOptions:
     # reaches an open port may pose as any member. On: servers behind address translation, or with
     # another address for outgoing connections, are refused.
     is_address_checked: bool = True
-    # Whether a server that finds no leader serves clients that ask for no more than that.
+    # Whether a server without a leader serves read-only clients.
     is_read_only_enabled: bool = False
     # Whether servers make a secret for session passwords by themselves, once all members are ours.
     # Off: passwords are Apache's, which follow from a session's id, or those of an operator's file.

@@ -12,7 +12,7 @@ from keepfast.wire import ServerId
 
 @dataclass(frozen=True, slots=True)
 class Quorums:
-    """While a change of the membership is proposed and not decided, both sides have to agree.
+    """While a membership changehip is proposed and not decided, both sides have to agree.
 
     `next` is the proposed membership, None if nothing is proposed; one that is not newer than
     `current` is the same as None.

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from keepfast.quorum.quorums import Quorums
 from keepfast.wire import Notification, PeerState, ServerId, Zxid
 
-# What a server that must not lead puts in place of leader, zxid and epoch: it only asks.
+# What a server that must not lead puts instead of leader, zxid and epoch: it only asks.
 NOBODY: Final = -(1 << 63)
 # The zxid of a server that has no history.
 NO_ZXID: Final = Zxid(-1)

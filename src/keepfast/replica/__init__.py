@@ -1,6 +1,6 @@
 """One whole server without I/O: connections, sessions, the order of requests, roles.
 
-What may live here: every decision a server takes about its clients and, with `quorum`, about its
+What may live here: every decision a server makes about its clients and, with `quorum`, about its
 peers. What may not: sockets, files, threads, clocks, logging. The driver passes in bytes, times and
 what became durable; it takes out bytes to send, records to store and connections to close.
 """

@@ -1,8 +1,8 @@
-"""Which changes a txn made, by whom: what the audit log tells.
+"""Which changes a txn made, and by whom, for the audit log.
 
-As in Apache, a multi that succeeds is told operation by operation, one that fails in one record,
-and the ephemerals that go with their session one by one. Unlike there, what the server deletes by
-itself (containers, TTLs) is told too, and secrets in ACLs are not.
+As in Apache, a multi that succeeds is logged operation by operation, one that fails as one record,
+and the ephemerals deleted with their session one by one. Unlike Apache, what the server deletes on
+its own (containers, TTLs) is logged too, and secrets in ACLs are not.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How a connection says who it is, and what happens to one that does not.
+"""How a connection authenticates, and what happens to one that does not.
 
     ip       every connection has it from the start
     x509     the subject of the certificate that it showed in the TLS handshake
     digest   by an auth request (op 100): user and password
     sasl     by sasl requests (op 102): an exchange, see `sasl`; one by Kerberos is made aside of
-             the loop, and the requests behind it wait
+             the loop, and the requests after it wait
 
-Both requests are handled at once, whatever else of the connection is under way; so does Apache. Ids
+Both requests are handled immediately, whatever else the connection has in flight, as in Apache. Ids
 accumulate; there is no way to lose one.
 """
 
@@ -51,7 +51,7 @@ INTRODUCTIONS: Final = frozenset((_AUTH, _SASL))
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationOptions:
-    """Who may prove what, and who has to."""
+    """How clients may authenticate, and whether they must."""
 
     # Schemes that an auth request may name.
     schemes: frozenset[str] = frozenset(("digest", "ip"))
@@ -77,12 +77,12 @@ class AuthenticationOptions:
 
 
 def no_nonce() -> str:
-    """Stands where nonces come from in a server without SASL."""
+    """The source of nonces in a server without SASL."""
     raise InvariantViolation("SASL without a source of nonces")
 
 
 class Proof(msgspec.Struct, eq=False):
-    """A step of an exchange that may take long, and what came of it."""
+    """A step of an exchange that may take long, and its result."""
 
     connection: Connection
     xid: int
@@ -100,7 +100,7 @@ class Proof(msgspec.Struct, eq=False):
 
 
 class AuthVerdict(NamedTuple):
-    """What a client is told, and why its connection is closed; either may be empty.
+    """The reply to a client, and why its connection is closed; either may be empty.
 
     With a proof: neither is known before that is checked.
     """
@@ -111,7 +111,7 @@ class AuthVerdict(NamedTuple):
 
 
 class Authenticator:
-    """Decides who connections belong to. `make_nonce` gives a text that never comes twice."""
+    """Decides who connections belong to. `make_nonce` returns a unique text."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Authenticator:
         self._make_nonce = make_nonce
 
     def meet(self, connection: Connection, subject: str | None) -> None:
-        """Note what is known of a connection before it says anything."""
+        """Record what is known about a connection before it sends anything."""
         connection.owes_identity = bool(self._options.required_schemes)
         ids = [] if subject is None else [Id("x509", subject)]
         if subject is not None and subject == self._options.x509_super_user:
@@ -174,7 +174,7 @@ class Authenticator:
         return [held for held in connection.ids if held.scheme == scheme == "x509"]
 
     def _is_super(self, identity: str) -> bool:
-        """Whether an id is the superuser's; the time that this takes tells nothing of it."""
+        """Whether an id is the superuser's; compared in constant time."""
         wanted = self._super_digest
         return wanted is not None and compare_digest(
             identity.encode("utf-8", "surrogatepass"), wanted.encode("utf-8", "surrogatepass")
@@ -184,7 +184,7 @@ class Authenticator:
         token = codec_of(GetSASLRequest).decode(payload, _HEADER_SIZE).token
         options = self._options
         if options.sasl_users is None and options.new_slow_exchange is None:
-            # No token and no error: the client goes on unauthenticated.
+            # No token and no error: the client continues unauthenticated.
             return AuthVerdict(encode_reply(xid, 0, 0, _NO_TOKEN))
         if token is None:
             return AuthVerdict(close_reason="a sasl request without a token")

@@ -1,14 +1,14 @@
-"""How long a member waits before the next election where one after another leads to nothing.
+"""How long a member waits before the next election when terms keep failing.
 
-What ends a term at once ends the next one as well, as a full disk does that cannot store an epoch:
-hundreds of terms in a second would keep the others busy, and fill the disk with its log.
+What ends a term immediately ends the next one as well, such as a full disk that cannot store an
+epoch: hundreds of terms in a second would keep the others busy, and fill the disk with its log.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Terms in a row that may fail before the next election has to wait: most failures pass at once.
+# Consecutive terms that may fail before the next election has to wait: most failures are transient.
 _QUICK_FAILURES: Final = 2
 _MAX_DOUBLINGS: Final = 8
 

@@ -1,4 +1,4 @@
-"""When a snapshot is due: after so many records, or so many bytes of them."""
+"""When a snapshot is due: after a number of records, or of their bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CadenceOptions(msgspec.Struct, frozen=True):
 
 
 class SnapshotCadence:
-    """Counts what is logged, up to limits of its own: servers do not snapshot in step."""
+    """Counts what is logged, up to randomised limits, so that servers do not snapshot in step."""
 
     def __init__(self, options: CadenceOptions, draw: Callable[[int], int]) -> None:
         """`draw` gives a random number from 0 to below its argument."""
@@ -33,7 +33,7 @@ class SnapshotCadence:
         self.restart()
 
     def restart(self) -> None:
-        """A snapshot begins: count anew, up to between half and all of the limits."""
+        """A snapshot begins: count again, up to between half and all of the limits."""
         share = (1 + self._draw(_PARTS + 1) / _PARTS) / 2
         self._records = self._bytes = 0
         every, every_bytes = self._options.every, self._options.every_bytes

@@ -14,7 +14,7 @@ def catch_up_of(state: MemberState, packet: QuorumPacket) -> CatchUpReport | Non
     if packet.type == PacketType.SNAP:
         reason = "the leader sent its tree"
         if state.standing is not Standing.WHOLE:
-            reason = f"our data were {state.standing.value}"
+            reason = f"our data was {state.standing.value}"
             reason += f": {state.fence_reason}" if state.fence_reason else ""
         return CatchUpReport("snap", reason, leader)
     if packet.type == PacketType.TRUNC:

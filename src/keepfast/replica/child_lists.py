@@ -1,13 +1,13 @@
-"""Lists of children as replies have them, kept for as long as the children stay the same.
+"""Encoded lists of children, cached for as long as the children stay the same.
 
 A list is asked for far more often than it changes, and to encode one of 100,000 names takes tens of
 milliseconds. It is kept with cversion and pzxid of its znode: every txn that creates or deletes a
 child changes one of them.
 
-A long list never holds up the loop. It is made in slices, one for each time that it is asked for:
-`of` raises UnfinishedError until it is complete, and who asks tries again when others had their
-turn. The tree notes which children come and go from its first slice on (`Tree.listed`), and these
-are added and cut out; a list is made anew only if very many changed, or if some changed while its
+A long list never blocks the loop. It is built in slices, one per call:
+`of` raises UnfinishedError until it is complete, and the caller retries when others have had their
+turn. The tree records which children are added and removed from the first slice on (`Tree.listed`),
+and these are patched in; a list is rebuilt only if very many changed, or if some changed while its
 names were still being read.
 """
 
@@ -30,14 +30,14 @@ _ROOTS: Final = frozenset(("", "/"))
 # Bytes of all lists that are kept. Low: large ones are made again and again. High: memory.
 _MAX_BYTES: Final = 32 << 20
 _MAX_LISTS: Final = 4096
-# Names that are encoded at a time, about 2 ms; a list of up to so many is made at once.
+# Names that are encoded at a time, about 2 ms; a list of up to this many is made at once.
 # Not Final, which would put the number into compiled code: tests make it small.
 _SLICE = 5_000
 # What a name costs, in bytes of a reply that take as long.
 _NAME_WORK: Final = 80
-# Lists that are being made. Low: those that are asked for in turn begin again and again.
+# Lists that are being made. Low: lists requested alternately start over again and again.
 _MAX_UNFINISHED: Final = 16
-# Bytes that are looked through for names to cut out, about 2 ms, before a list is made anew.
+# Bytes that are looked through for names to cut out, about 2 ms, before a list is rebuilt.
 _MAX_SEARCHED: Final = 8 << 20
 
 
@@ -99,7 +99,7 @@ class ChildLists:
         return _NAME_WORK * len(children)
 
     def _long(self, tree: Tree, path: str, children: Collection[str]) -> bytes:
-        """A long list: one that was kept, with what changed since, or one that is made anew."""
+        """A long list: one that was kept, with what changed since, or one that is rebuilt."""
         changed = tree.listed.get(path)
         kept, unfinished = self._lists.get(path), self._unfinished.get(path)
         if kept is not None and changed is not None:
@@ -116,7 +116,7 @@ class ChildLists:
             raise UnfinishedError
         del self._unfinished[path]
         names = _pack_int(len(children)) + b"".join(unfinished.parts)
-        # However many: whoever asked for it may not wait for ever.
+        # However many: the client must not wait forever.
         return _patched(path, names, children, changed) if changed else names
 
     def _begin(
@@ -155,7 +155,7 @@ class ChildLists:
 
 def _flipped(changed: list[str], children: Collection[str], *, is_there: bool) -> list[str]:
     """Those that are there now and were not, or the other way round."""
-    # Who came and went again, or went and came back, is where it was.
+    # A child that came and went again, or went and came back, is unchanged.
     odd = [child for child, times in Counter(changed).items() if times % 2]
     return [child for child in odd if (child in children) is is_there]
 

@@ -1,4 +1,4 @@
-"""Which znodes a server deletes by itself: containers that are empty again, TTLs that are over."""
+"""Which znodes a server deletes on its own: empty containers and expired TTLs."""
 
 from __future__ import annotations
 

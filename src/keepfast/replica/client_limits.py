@@ -1,7 +1,7 @@
 """How many connections clients may have: in all, and from one address.
 
-A world says that a connection has come or is gone; whether there is a place for it is decided here.
-Connections that are closed count until they are gone: each still holds a descriptor.
+A world reports that a connection was opened or is gone; whether there is room for it is decided
+here. Connections that are closed count until they are gone: each still holds a descriptor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ClientLimits:
         self._per_address: Counter[str] = Counter()
 
     def has_place(self, address: str, arriving: int = 0, arriving_in_all: int = 0) -> bool:
-        """Whether one more connection may come, besides those that are on their way."""
+        """Whether one more connection is allowed, besides those being set up."""
         options = self._options
         per_address, total = options.max_connections_per_address, options.max_connections
         if per_address and self._per_address[address] + arriving >= per_address:
@@ -34,7 +34,7 @@ class ClientLimits:
         self._per_address[connection.address] += 1
 
     def remove(self, connection: Connection) -> None:
-        """It is gone; may be said again."""
+        """It is gone. Idempotent."""
         if connection in self._connections:
             self._connections.remove(connection)
             self._per_address[connection.address] -= 1

@@ -1,12 +1,12 @@
 """What happens when a txn is committed, on every server and for every kind of txn: one order.
 
-    the tree takes it; who watches is told; who asked is answered; who waited for it is answered
+    apply to the tree; notify watchers; answer the client; answer those who waited for it
 
 Events go out before any reply that can show the new state, so that no client sees a change before
-it is told of it. A txn comes here as one of three: made here by the general way (`Proposal`) or by
-the fast path (`PlainWrite`), or a leader's plain setData (`LearnedSet`); a leader's other txns are
-Proposals as well. They differ in how the tree takes them and in how their reply is made, in nothing
-else. What is counted is counted once for each run of writes that one client sent together.
+it is notified of it. A txn comes here as one of three: made here by the slow path (`Proposal`) or
+by the fast path (`PlainWrite`), or a leader's plain setData (`LearnedSet`); a leader's other txns
+are Proposals as well. They differ only in how they are applied and in how their reply is built.
+Counters are updated once for each run of writes that one client sent together.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MULTI: Final = OpCode.MULTI.value
 _SESSION_MOVED: Final = ErrorCode.SESSION_MOVED.value
 _DATA: Final = ChangeKind.DATA
 
-# A reply's length, xid, zxid and error; behind it the 68 bytes of Stat.
+# A reply's length, xid, zxid and error; after it the 68 bytes of Stat.
 _pack_reply: Final = Struct(">iiqi").pack
 _HEADER_SIZE: Final = 16
 _REPLY_SIZE: Final = _HEADER_SIZE + 68
@@ -116,14 +116,14 @@ class _Run:
 
 
 class Commits:
-    """Does what a committed txn brings about, in one order for all."""
+    """Carries out the consequences of a committed txn, in one order for all."""
 
     def __init__(self, service: Service, handshake: Handshake) -> None:
         self._service = service
         self._handshake = handshake
 
     def commit_all(self, txns: Iterable[Txn], proposer: Proposer | None, syncs: Waiting) -> None:
-        """Take committed txns, each before the next one is asked for. Raises ReplayConflict."""
+        """Apply committed txns, each before the next one is requested. Raises ReplayConflict."""
         service = self._service
         watches, tree, statistics = service.watches, service.tree, service.statistics
         run, sent, outcome = _Run(service), 0, NOTHING
@@ -172,7 +172,7 @@ class Commits:
                     connection.told += 1
                     sent += 1
                 else:
-                    # It counts before the reads behind it, one of which may set a watch.
+                    # It counts before the reads after it, one of which may set a watch.
                     run.end()
                     answer(service, connection, waiting, reply)
                     has_watches = bool(watches)
@@ -211,7 +211,7 @@ class Commits:
 
 
 def _send_overdue(service: Service, run: _Run, connection: Connection) -> bool:
-    """Answer what stands in front of a txn, before it is applied; gives whether anybody watches."""
+    """Answer what stands before a txn, before it is applied; returns whether anybody watches."""
     run.end()
     send_overdue(service, connection)
     return bool(service.watches)
@@ -220,7 +220,7 @@ def _send_overdue(service: Service, run: _Run, connection: Connection) -> bool:
 def _apply(
     service: Service, proposer: Proposer | None, txn: Proposal | LearnedSet, wants_changes: bool
 ) -> Outcome:
-    """Have the tree take a txn; gives what it changed, at least where somebody watches."""
+    """Have the tree take a txn; returns what it changed, at least where somebody watches."""
     if isinstance(txn, LearnedSet):
         change = Change(_DATA, txn.path, service.tree.acls.lists[txn.node.acl])
         return Outcome((change,) if wants_changes else ())

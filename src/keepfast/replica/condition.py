@@ -1,7 +1,7 @@
-"""Why a member of an ensemble does not serve: in words, for reports.
+"""Why a member of an ensemble does not serve, as text for reports.
 
-Nothing here decides anything. It reads what the machines know and says what an operator has to
-know: what is missing, of whom, and whether it comes by itself.
+Nothing here decides anything. It reads the state of the machines and reports what an operator has
+to know: what is missing, from whom, and whether it will resolve itself.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _NO_HISTORY = -1
 
 
 class Census(NamedTuple):
-    """What the voters have told of their data, as far as a server that looks has heard."""
+    """What the voters have reported about their data, as far as this server has heard."""
 
     whole: frozenset[ServerId]
     empty: frozenset[ServerId]  # no history: new, or wiped
     barred: frozenset[ServerId]  # damaged or unproven
     unheard: frozenset[ServerId]
-    # Even with all who were not heard, those who may vote are no quorum.
+    # Even with all that were not heard, those that may vote are not a quorum.
     is_majority_lost: bool
 
     @property
@@ -33,7 +33,7 @@ class Census(NamedTuple):
 
 
 def census_of(member: Member) -> Census:
-    """Count the voters by what they told; meaningful while the member looks for a leader."""
+    """Count the voters by what they reported; meaningful while the member is looking."""
     voters = member.state.quorums.voters
     groups: dict[str, set[ServerId]] = {"whole": set(), "empty": set(), "barred": set()}
     for server_id, ballot in member.state.election.told.items():
@@ -70,7 +70,7 @@ def why_not_serving(member: Member) -> str:
     if member.following is not None:
         return _why_not_following(member)
     if member.state.role.value == "settling":
-        return "the disk finishes what it was asked for"
+        return "waiting for the disk to finish pending work"
     return _why_looking(member)
 
 
@@ -83,19 +83,19 @@ def _why_not_leading(member: Member) -> str:
         learner.server_id for learner in leader.learners.values() if learner.step is Step.CURRENT
     )
     missing = member.state.quorums.voters - ready
-    return f"was elected, and waits until a quorum has its history: {_servers(missing)} not yet"
+    return (
+        f"was elected, and is waiting for a quorum to have its history: {_servers(missing)} not yet"
+    )
 
 
 def _why_not_following(member: Member) -> str:
     leader = member.state.leader_id
     if member.state.standing is not Standing.WHOLE:
         data = _own_data(member)
-        return (
-            f"{data} and heal from leader {leader}: this server does not vote until they are whole"
-        )
+        return f"{data}; healing from leader {leader}, no vote until the data is whole"
     if member.following is not None and member.following.link is None:
-        return f"waits for leader {leader} to take it in"
-    return f"catches up with leader {leader}"
+        return f"is waiting for leader {leader} to accept it"
+    return f"is catching up with leader {leader}"
 
 
 def _why_looking(member: Member) -> str:
@@ -104,19 +104,19 @@ def _why_looking(member: Member) -> str:
     if candidacy is Candidacy.EMPTY and not census.whole and not census.barred:
         waiting = _servers(member.state.election.waiting_for)
         return (
-            f"has no data and waits for {waiting} to be sure that this ensemble is new: only when "
-            "every voter has said that it has no data either does it begin"
+            f"has no data and is waiting for {waiting} to be sure that this ensemble is new: it "
+            "starts only when every voter has said that it has no data either"
         )
     if census.is_majority_lost:
         return _majority_lost(census)
     unheard = f"; not heard: {_servers(census.unheard)}" if census.unheard else ""
     if candidacy is Candidacy.ELIGIBLE:
         if member.state.quorums.is_quorum(census.whole):
-            return f"looks for a leader among {_servers(census.whole)}{unheard}"
-        lost = f"; without data that count: {_servers(census.lost)}" if census.lost else ""
+            return f"is looking for a leader among {_servers(census.whole)}{unheard}"
+        lost = f"; without valid data: {_servers(census.lost)}" if census.lost else ""
         heard = _servers(census.whole)
         return f"no quorum: only {heard} can vote and can be reached{unheard}{lost}"
-    return f"{_own_data(member)}: looks for a leader to heal from{unheard}"
+    return f"{_own_data(member)}: looking for a leader to heal from{unheard}"
 
 
 def _majority_lost(census: Census) -> str:
@@ -124,19 +124,19 @@ def _majority_lost(census: Census) -> str:
     if census.empty:
         parts.append(f"{_servers(census.empty)} without data")
     if census.barred:
-        parts.append(f"{_servers(census.barred)} with data that are damaged or not proven")
+        parts.append(f"{_servers(census.barred)} with data that is damaged or not proven")
     left = _servers(census.whole | census.unheard) if census.whole | census.unheard else "none"
     return (
         f"a majority has lost its data ({', '.join(parts)}; left: {left}): what they had "
-        "acknowledged may be lost, so the service does not start by itself"
+        "acknowledged may be lost, so the service does not start on its own"
     )
 
 
 def _own_data(member: Member) -> str:
     if member.state.standing is Standing.EMPTY:
-        return "its data are gone (the directory is empty)"
+        return "its data is gone (the directory is empty)"
     reason = f" ({member.state.fence_reason})" if member.state.fence_reason else ""
-    return f"its data are {member.state.standing.value}{reason}"
+    return f"its data is {member.state.standing.value}{reason}"
 
 
 def _servers(ids: Iterable[ServerId]) -> str:

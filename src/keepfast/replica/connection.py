@@ -36,7 +36,7 @@ class Connection:
     """State of one connection. The driver reads `out` and `phase`; the replica writes them.
 
     `queue` is empty unless a write is under way: then it holds that write and all that came
-    behind it, in order, so that replies leave in the order of the requests.
+    after it, in order, so that replies leave in the order of the requests.
     """
 
     __slots__ = (
@@ -49,7 +49,6 @@ class Connection:
         "held",
         "id_bytes",
         "ids",
-        "is_behind_reads",
         "is_full",
         "is_secure",
         "is_stalled",
@@ -79,6 +78,7 @@ class Connection:
         "touched_ms",
         "unfinished",
         "waits",
+        "waits_for_reads",
         "wants_read_only_byte",
         "work",
     )
@@ -93,19 +93,18 @@ class Connection:
         self.phase = Phase.NEW
         self.out: list[bytes] = []
         self.queue: deque[PendingWrite | bytes] = deque()
-        # Large replies since the last pause, work that was not counted there yet, and whether that
-        # was too much (backpressure.py);
-        # whether its requests have to wait for room (throttle.py), or for a check of who it is; the
-        # requests that wait for any of these.
+        # Large replies since the last pause, work not counted there yet, and whether that was too
+        # much (backpressure.py); whether its requests have to wait for room (throttle.py), or for a
+        # check of who it is; the requests that wait for any of these.
         self.burst = 0
         self.work = 0
         self.is_stalled = False
         self.is_throttled = False
-        # Whether a write waits until the reads in front of it are answered, and about how much
-        # those are that stand in front of writes which did not have to (parked_reads.py).
-        self.is_behind_reads = False
+        # Whether a write waits until the reads before it are answered, and about how much
+        # those are that stand before writes which did not have to (parked_reads.py).
+        self.waits_for_reads = False
         self.parked_bytes = 0
-        # Whether the client has to take some of what it was sent before it gets more.
+        # Whether the client has to read some of what it was sent before it gets more.
         self.is_full = False
         # The largest reply among what it has not taken since then.
         self.largest_unsent = 0
@@ -128,7 +127,7 @@ class Connection:
         self.caller = Caller(NO_SESSION, self.ids)
         # Whether it is inside TLS; for reports.
         self.is_secure = False
-        # Whether it has to say who it is before anything else.
+        # Whether it has to authenticate before anything else.
         self.owes_identity = False
         self.sasl: Exchange | None = None
         self.wants_read_only_byte = True
@@ -137,7 +136,7 @@ class Connection:
         self.reset_statistics()
 
     def reset_statistics(self) -> None:
-        """Begin to count anew; all of this is for reports."""
+        """Begin to count again; all of this is for reports."""
         self.received = 0
         # Replies to reads that were answered at once; all other packets to the client.
         self.reads = 0
@@ -171,7 +170,7 @@ class Connection:
     @property
     def is_held_up(self) -> bool:
         """Whether its further requests have to wait."""
-        return self.is_throttled or self.is_stalled or self.is_behind_reads
+        return self.is_throttled or self.is_stalled or self.waits_for_reads
 
     def identify(self, session_id: SessionId, timeout_ms: int) -> None:
         """Give it its session."""

@@ -1,10 +1,10 @@
 """One whole server without I/O, alone or a member of an ensemble: events in, effects out.
 
 Theory of operation.  The driver sets the clock, passes in one or more events, and ends the turn:
-`end_turn` gives one batch of effects, which is performed in its order. Everything that a server
-decides is decided here or below: which role it has, when a group of writes is complete, when a
-snapshot is due, whose requests are not read for now, when it wants to be woken. A world (sockets,
-disk, clock, timers; real or simulated) only performs.
+`end_turn` gives one batch of effects, which is performed in its order. Every decision of a server
+is made here or below: which role it has, when a group of writes is complete, when a snapshot is
+due, whose requests are not read for now, when it wants to be woken. A world (sockets, disk, clock,
+timers; real or simulated) only performs.
 
 The order of a batch, and why it is safe (R7):
 
@@ -12,9 +12,9 @@ The order of a batch, and why it is safe (R7):
     2  packets to peers                      A proposal may reach others before it is on this disk:
                                              this server's own vote for it is counted only when
                                              `log_durable` comes back. Others fsync while it does.
-    3  records to store                      Behind the packets: what the disk takes, peers need
-                                             not wait for.
-    4  orders for the disk                   Behind the records, as an epoch vouches for all that
+    3  records to store                      After the packets: peers need not wait for this
+                                             disk.
+    4  orders for the disk                   After the records, as an epoch vouches for all that
                                              was logged before it (R8).
     5  bytes to clients, cut-offs, closes    A reply to a write was made when the write was
                                              committed, in an earlier turn than its append.
@@ -82,7 +82,7 @@ class ServerCore:
         self._next_tick = now
         self._paused: dict[Connection, None] = {}
         self._pausing: list[Connection] = []
-        # Whether `go_on` will be called.
+        # Whether `continue_work` will be called.
         self._is_working = False
         # A client has taken what waited for it since the last turn.
         self._is_relieved = False
@@ -92,7 +92,7 @@ class ServerCore:
     def set_clock(self, now: float, wall_ms: int) -> None:
         """Monotonic time for deadlines, wall clock time for txns; set it before each event."""
         self.now = now
-        self.replica.tell_time(int(now * _MS), wall_ms)
+        self.replica.set_clock(int(now * _MS), wall_ms)
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Bytes of a client."""
@@ -102,14 +102,14 @@ class ServerCore:
             self._pause(connection)
 
     def client_full(self, connection: Connection) -> None:
-        """A client does not take what it is sent as fast as it asks: let it ask later."""
+        """A client reads replies more slowly than it sends requests: stop reading from it."""
         connection.is_full = True
         self._pause(connection)
 
     def client_unsent(self, connection: Connection, waiting_bytes: int, largest_reply: int) -> None:
-        """So much waits for a client that is full; cut it off before it costs more memory.
+        """This much is waiting for a slow client; cut it off before it costs more memory.
 
-        A reply was asked for, however large it is, and reading it takes its time.
+        A reply was requested, however large it is, and reading it takes time.
         """
         connection.largest_unsent = max(connection.largest_unsent, largest_reply)
         if waiting_bytes > self.replica.options.max_unsent_bytes + connection.largest_unsent:
@@ -140,13 +140,13 @@ class ServerCore:
         else:
             self.member.log_durable(zxid)
 
-    def go_on(self) -> None:
+    def continue_work(self) -> None:
         """Others had their turn: do the next piece of what takes many."""
         self._is_working = False
         self._service.has_more_work = False
-        self.replica.go_on()
+        self.replica.continue_work()
         if self.member is not None:
-            self.member.go_on()
+            self.member.continue_work()
 
     def start(self) -> None:
         """Begin: alone it serves already, a member looks for a leader."""
@@ -184,13 +184,14 @@ class ServerCore:
         return deadline
 
     def end_turn(self) -> list[TurnEffect]:
-        """All that is to be done for the events since the last call, in the order to do it."""
+        """All effects of the events since the last call, in the order in which to perform them."""
         replica, service, member = self.replica, self.replica.service, self.member
+        service.spent = 0
         batch: list[TurnEffect] = []
         orders: list[DiskOrder] = []
         appends = service.appends
         # A learner's records are a leader's group already, and a successor waits for the last ones.
-        may_gather = member is None or (member.leader is not None and not member.is_handing_over)
+        may_gather = member is None or (member.leading is not None and not member.is_handing_over)
         if appends and may_gather:
             is_held = self._groups.is_held(appends, self.now)
         else:
@@ -247,7 +248,7 @@ class ServerCore:
         ):
             return bool(connection.queue or connection.held)
         # Not at once: its pings keep its session alive.
-        return connection.is_behind_reads and len(connection.held) > self._outstanding_limit
+        return connection.waits_for_reads and len(connection.held) > self._outstanding_limit
 
     def _pause(self, connection: Connection) -> None:
         if connection not in self._paused:

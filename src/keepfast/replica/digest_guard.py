@@ -2,17 +2,18 @@
 
 A Keepfast leader's digest is that of its tree: one that differs shows that ours is another tree. An
 Apache leader logs wrong digests of its own: for a create2 with the container flag, and around
-changes of "/" while others are under way. These are told apart, or pass after a few txns; a tree
+changes of "/" while others are under way. These are recognised, or pass after a few txns; a tree
 that differs does not.
 
-A few txns are given only to a tree that was equal in the same epoch once: from then on both make
-the same changes to it, so it is the leader's digest that slipped. A tree that differs shows at the
-first txn, and is fenced there; if a new tree does not cure it, the leader slipped before we came.
+Only a tree that was equal earlier in the same epoch is given a few txns: from then on both make the
+same changes, so it is the leader's digest that is off. A tree that differs shows at the first txn,
+and is fenced there; if a new tree does not resolve it, the leader's digest was off before we
+joined.
 
-Across epochs an agreement is worth nothing. After a tree that it was sent, an Apache server keeps
-its old log, and leading itself it sends what that has: records that were never agreed on, whose
-digests are right, and then those of a later epoch, which follow something else. Nor does a slip
-outlast its epoch: the next leader begins with the digest of its tree.
+Across epochs a match is worth nothing. An Apache server that was sent a tree keeps its old log, and
+as a leader it sends what that has: records that were never committed, whose digests are right, and
+then those of a later epoch, which follow something else. Nor does a wrong digest outlast its epoch:
+the next leader begins with the digest of its tree.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MODULUS: Final = 1 << 64
 
 
 class DigestGuard:
-    """Follows the digests under one leader."""
+    """Compares the digests under one leader."""
 
     __slots__ = ("_doubts", "_epoch", "_has_agreed", "_quirk", "mismatches", "trusts_leader")
 
@@ -44,7 +45,7 @@ class DigestGuard:
         self._quirk = ContainerQuirk()
 
     def agrees(self, tree: Tree, entry: LogEntry) -> bool:
-        """Whether the tree behind this txn may be the leader's."""
+        """Whether the tree after this txn may be the leader's."""
         digest = entry.digest
         if digest is None or digest.version != DIGEST_VERSION:
             return True
@@ -62,7 +63,7 @@ class DigestGuard:
         return self._has_agreed and self._doubts <= _DOUBTS
 
     def note_agreement(self, zxid: Zxid) -> None:
-        """Behind this txn the tree has the very digest that the leader's has: doubts are over."""
+        """After this txn our tree has exactly the leader's digest: all doubts are resolved."""
         self._epoch = epoch_of(zxid)
         self._has_agreed = True
         if self._doubts or self._quirk.delta:
@@ -70,7 +71,7 @@ class DigestGuard:
             self._quirk.reset()
 
     def _enter(self, epoch: int) -> None:
-        """Begin anew with the first record of an epoch."""
+        """Start over with the first record of an epoch."""
         if epoch != self._epoch:
             self._epoch = epoch
             self._has_agreed = False

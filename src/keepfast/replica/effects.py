@@ -1,6 +1,6 @@
-"""What a server asks its world for at the end of a turn; see core.py for the order.
+"""The effects of a turn, performed by the world; core.py defines their order.
 
-A turn may answer thousands of requests: what is frequent is one effect for all of them. The effects
+A turn may answer thousands of requests: frequent ones are combined into one effect. The effects
 of a member of an ensemble (votes, links, disk orders, notes) are in `quorum`.
 """
 
@@ -40,13 +40,13 @@ class SendToClients(msgspec.Struct, frozen=True):
 
 
 class AbortClients(msgspec.Struct, frozen=True):
-    """Cut these connections at once; what was sent and not taken is lost."""
+    """Cut these connections immediately; unread data is lost."""
 
     connections: Collection[Connection]
 
 
 class CloseClients(msgspec.Struct, frozen=True):
-    """Close these connections behind what was sent to them."""
+    """Close these connections after what was sent to them."""
 
     connections: Collection[Connection]
 
@@ -64,19 +64,19 @@ class ResumeReads(msgspec.Struct, frozen=True):
 
 
 class CheckProofs(msgspec.Struct, frozen=True):
-    """Take these steps of logins aside of the loop; `proved` follows for each."""
+    """Take these login steps off the loop; `proved` follows for each."""
 
     proofs: list[Proof]
 
 
 class ContinueRequests(msgspec.Struct, frozen=True):
-    """Come back to these clients, by `client_drained`, when others had their turn."""
+    """Come back to these clients, by `client_drained`, when others have had their turn."""
 
     connections: dict[Connection, None]
 
 
 class ContinueWork(msgspec.Struct, frozen=True):
-    """Come back, by `go_on`, when others had their turn."""
+    """Come back, by `continue_work`, when others have had their turn."""
 
 
 class TakeSnapshot(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Who is told of a change, and what a client missed while it was away."""
+"""Who is notified of a change, and what a client missed while it was away."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _READ_AT_ONCE: Final = 2
 
 
 def tell(service: Service, change: Change, zxid: int) -> None:
-    """Tell those who watch and may read; a watch that is used up is gone in any case."""
+    """Notify watchers that may read the znode; a one-time watch is used up in any case."""
     statistics = service.statistics
     for alert in service.watches.trigger(change):
         frame = encode_event(alert.type, alert.path, zxid)
         statistics.watchers_told[alert.type].add(len(alert.watchers))
+        service.spent += len(alert.watchers)
         for watcher in alert.watchers:
             if service.skips_acls or is_allowed(alert.acl, Perms.READ, watcher.ids):
                 statistics.watch_bytes += len(frame) - _LENGTH_SIZE
@@ -30,7 +31,7 @@ def tell(service: Service, change: Change, zxid: int) -> None:
 def missed_events(
     tree: Tree, payload: bytes, offset: int, lists: int
 ) -> Iterator[MissedEvent | None]:
-    """Each watch that a client sets again, with the event it missed; no event: set the watch.
+    """Each watch that a client re-registers, with the event it missed; no event: set the watch.
 
     None stands for some that were read: a request of a megabyte has very many. Raises
     MalformedRecord before the first watch.

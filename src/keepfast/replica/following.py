@@ -1,14 +1,15 @@
-"""A member's time under one leader: what joins the learner's protocol, the tree and the clients."""
+"""A member under one leader: joins the learner protocol, the tree and the clients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Final
 
 from keepfast.quorum import (
     Chain,
     Dial,
     DiskOrder,
+    EndOfFollowing,
     LeaderState,
     Learner,
     LearnerFacts,
@@ -21,6 +22,7 @@ from keepfast.quorum import (
     note,
 )
 from keepfast.replica.catch_up_report import catch_up_of
+from keepfast.replica.commit_turns import may_apply
 from keepfast.replica.digest_guard import DigestGuard
 from keepfast.replica.member_state import MemberState
 from keepfast.replica.members import proposed_membership
@@ -42,34 +44,24 @@ from keepfast.wire import (
     format_zxid,
 )
 
-# What comes nearly always, and is for the learner alone.
-_BROADCAST: Final = frozenset((PacketType.PROPOSAL.value, PacketType.COMMIT.value))
-# With these a leader of our kind may say more than Apache's.
+# The most frequent packets, handled by the learner alone.
+_COMMIT: Final = PacketType.COMMIT.value
+_BROADCAST: Final = frozenset((PacketType.PROPOSAL.value, _COMMIT))
+# With these, one of our leaders may send more than Apache's.
 _SAYING: Final = frozenset((PacketType.PING.value, PacketType.UPTODATE.value))
 
 
-class EndOfFollowing(NamedTuple):
-    """Why it is over with a leader."""
-
-    reason: str
-    # Our history cannot be mended: only a tree helps.
-    is_unfit: bool = False
-    # Our data were not whole, and are now.
-    is_whole_again: bool = False
-
-
 class Following:
-    """A member's time under one leader.
+    """A member under one leader.
 
-    The member makes one for each leader, and throws it away with it.
+    The member creates one per leader, and discards it afterwards.
 
-    After each input the member looks at `end`: once it is set, nothing happens here any more.
+    After each input the member checks `end`: once it is set, nothing happens here any more.
     """
 
     def __init__(self, state: MemberState, has_voice: bool) -> None:
-        self.end: EndOfFollowing | None = None
         self.link: Link | None = None
-        # When to knock again at a leader that was not there; None: not now.
+        # When to retry a leader that was not ready; None: not now.
         self.redial_at_ms: int | None = None
         self._state = state
         self._has_voice = has_voice
@@ -77,15 +69,20 @@ class Following:
         self._receiver: TreeReceiver | None = None
         self._promised_digests: tuple[int, int] | None = None
         self._guard: DigestGuard | None = None
-        # What the leader's tree is behind a txn that is not applied here yet.
+        # The leader's tree state after a txn that is not applied here yet.
         self._expected: LeaderState | None = None
-        self._told: Membership | None = None
+        # Changes of the membership that are committed once the leader is established.
+        self._changes: list[Membership] = []
         self.learner = self._new_learner()
 
+    @property
+    def end(self) -> EndOfFollowing | None:
+        """Why this leader was left; None: it was not."""
+        return self.learner.end
+
     def _end(self, end: EndOfFollowing) -> None:
-        if self.end is None:
-            self.end = end
-            self.learner.on_closed()
+        if self.learner.end is None:
+            self.learner.end = end
 
     def _new_learner(self) -> Learner:
         state = self._state
@@ -101,10 +98,10 @@ class Following:
             self._has_voice,
             is_whole,
         )
-        return Learner(facts, state.options, self, self._send, state.now_ms)
+        return Learner(facts, state.options, state.append, state.order, state.now_ms)
 
     def _known_ensemble(self) -> str | None:
-        """The identity of the ensemble, once it is sure that it was agreed on.
+        """The identity of the ensemble, once it is sure that it was committed.
 
         It is stored with the epoch of the leader that named it, and that term may never have been
         established: then another leader named another one. A record of an epoch between that one
@@ -116,7 +113,7 @@ class Following:
         if state.standing is Standing.CATCHING_UP:
             return None
         epochs = range(state.ensemble_since, state.current_epoch + 1)
-        # Of data that are damaged, too: as far as the manifest says what they were.
+        # Even if the data is damaged: as far as the manifest says what it was.
         is_agreed = any(epoch in epochs for epoch in state.history().chain().epochs())
         return state.ensemble if is_agreed else None
 
@@ -126,10 +123,10 @@ class Following:
         """The leader was reached."""
         self.link = link
         self.redial_at_ms = None
-        self.learner.on_connected(self._state.now_ms)
+        self.learner.on_connected(partial(self._state.send, link), self._state.now_ms)
 
     def on_dial_failed(self) -> None:
-        """The leader was not there: it may still be on its way."""
+        """The leader was not ready: it may still be starting."""
         self._attempts += 1
         state = self._state
         if self._attempts >= state.options.dial_attempts:
@@ -147,7 +144,7 @@ class Following:
             self._leave("the connection to the leader is gone")
 
     def tick(self, now_ms: int) -> None:
-        """Knock again, or give up a leader that is silent."""
+        """Retry, or leave a leader that is silent."""
         if self.redial_at_ms is not None and now_ms >= self.redial_at_ms:
             self.redial_at_ms = None
             self._state.effects.append(Dial(self._state.leader_id or ServerId(0)))
@@ -177,15 +174,19 @@ class Following:
     def on_durable(self, zxid: Zxid) -> None:
         """Our log holds everything up to `zxid`."""
         self.learner.on_durable(zxid)
+        self._proceed()
 
-    def go_on(self) -> None:
-        """Others had their turn: work out more of a long txn."""
-        if self._state.replica.long_reader.give_turn():
-            self.learner.go_on()
+    def continue_work(self) -> None:
+        """Others had their turn: apply more, or compute more of a long txn."""
+        self._state.replica.long_reader.give_turn()
+        self._proceed()
 
     def on_order_done(self, order: DiskOrder, tree: Tree | None) -> None:
         """The disk has done it."""
         self.learner.on_order_done(order, tree)
+        self._proceed()
+        while self.learner.handle_held():
+            self._proceed()
 
     def on_order_failed(self, order: DiskOrder, reason: str) -> None:
         """The disk could not do it."""
@@ -194,13 +195,29 @@ class Following:
     def _leave(self, reason: str) -> None:
         self._end(EndOfFollowing(reason))
 
-    def _fence(self, reason: str) -> None:
+    def fence(self, reason: str) -> None:
+        """Our history is not the leader's and cannot be mended: only a tree helps (R10)."""
         self._end(EndOfFollowing(reason, is_unfit=True))
 
     def close(self) -> list[bytes]:
-        """It is over; gives the records that were stored and not applied."""
-        self.learner.on_closed()
+        """It is over; returns the records that were stored and not applied."""
         return self.learner.left_over()
+
+    def _proceed(self) -> None:
+        """Do what the last input of the learner made possible."""
+        learner = self.learner
+        if learner.leader_state is not None:
+            self._expected, learner.leader_state = learner.leader_state, None
+            self._compare(learner.applied)
+        if learner.has_due:
+            self._apply()
+        if learner.end is not None:
+            return
+        if not learner.is_serving and learner.may_serve:
+            learner.is_serving = True
+            self._serve()
+        else:
+            learner.finish()
 
     # -- packets ---------------------------------------------------------------------------------
 
@@ -210,11 +227,13 @@ class Following:
         kind = packet.type
         if kind in _BROADCAST:
             learner.on_packet(packet, state.now_ms)
+            if kind == _COMMIT:
+                self._proceed()
             return
         if kind in _SAYING:
             receipt = state.secrets.on_said(decode_said(packet))
             if receipt is not None:
-                self._send_packet(QuorumPacket(PacketType.PING.value, Zxid(0), receipt))
+                self._answer(QuorumPacket(PacketType.PING.value, Zxid(0), receipt))
         if kind == PacketType.PING:
             self._answer_ping(packet)
         elif kind == PacketType.REVALIDATE and forwarder is not None:
@@ -230,6 +249,7 @@ class Following:
                 self._receiver = TreeReceiver(packet.zxid)
                 self._promised_digests = decode_snap_digests(packet)
             learner.on_packet(packet, state.now_ms)
+            self._proceed()
             return
         learner.on_receiving(state.now_ms)
 
@@ -240,7 +260,11 @@ class Following:
             TouchedSession(session_id, timeout_ms)  # type: ignore[arg-type]
             for session_id, timeout_ms in touched.items()
         )
-        self._send_packet(QuorumPacket(PacketType.PING.value, packet.zxid, table))
+        self._answer(QuorumPacket(PacketType.PING.value, packet.zxid, table))
+
+    def _answer(self, packet: QuorumPacket) -> None:
+        if self.link is not None:
+            self._state.send_packet(self.link, packet)
 
     def _on_tree(self, receiver: TreeReceiver) -> None:
         self._receiver = None
@@ -250,37 +274,27 @@ class Following:
             raise PeerProtocolError("the tree that the leader sent is not the one it has")
         self.learner.on_tree(tree, promised is not None, self._state.now_ms)
 
-    # -- as LearnerHost --------------------------------------------------------------------------
+    # -- txns ------------------------------------------------------------------------------------
 
-    def order(self, order: DiskOrder) -> None:
-        """Have the disk do something."""
-        self._state.order(order)
-
-    def append(self, zxid: Zxid, entry: bytes) -> None:
-        """Have a record stored."""
-        self._state.append(zxid, entry)
-
-    def replace_tree(self, tree: Any) -> None:
-        """The tree was cut back or replaced."""
-        self._state.hold(tree)
-
-    def is_ready(self, entry: bytes) -> bool:
-        """Whether the next txn can be applied without holding up clients."""
+    def _is_ready(self, entry: bytes) -> bool:
+        """Whether the next txn can be applied now, without holding up clients."""
         replica = self._state.replica
-        return replica.forwarder is None or replica.long_reader.is_ready(entry)
+        if replica.forwarder is None:
+            return True
+        return replica.long_reader.is_ready(entry) and may_apply(replica.service, entry)
 
-    def apply(self, txns: Iterator[tuple[Zxid, bytes]]) -> None:
-        """Apply txns; a tree that is not the leader's shows here (R10, R12)."""
-        replica = self._state.replica
+    def _apply(self) -> None:
+        """Apply what is due; a tree that is not the leader's shows here (R10, R12)."""
+        replica, entries = self._state.replica, self.learner.take_due(self._is_ready)
         try:
             if replica.forwarder is not None:
-                replica.commit_learned((entry for _, entry in txns), self._applied)
+                replica.commit_learned(entries, self._applied)
             else:
                 replica.is_agreed_on = False  # not before this leader is established
-                for _, entry in txns:
+                for entry in entries:
                     self._applied(self._catch_up(entry))
         except ReplayConflict as error:
-            self._fence(f"{format_zxid(error.zxid)} does not fit the tree: {error}")
+            self.fence(f"{format_zxid(error.zxid)} does not fit the tree: {error}")
 
     def _catch_up(self, entry: bytes) -> LogEntry | None:
         """Apply a txn without clients; None: a plain one, with the digest that it carries."""
@@ -314,20 +328,17 @@ class Following:
             return
         zxid = format_zxid(entry.header.zxid)
         if not guard.trusts_leader and state.fenced_epoch == self.learner.epoch:
-            # A new tree of this leader did not cure it: then it is its digests that are off.
+            # A new tree from this leader did not resolve it: then its digests are off.
             state.effects.append(note("digest-mismatch-stays", zxid=zxid))
             return
-        self._fence(f"the digest after {zxid} is not the leader's")
-
-    def on_leader_state(self, state: LeaderState) -> None:
-        """Compare it with our own tree, as soon as that is behind the same txn (R10)."""
-        self._expected = state
-        self._compare(self.learner.applied)
+        self.fence(f"the digest after {zxid} is not the leader's")
 
     def _compare(self, applied: Zxid) -> None:
-        """A history that was given up may have the zxids of one that was made since.
+        """Compare our tree with the leader's as soon as ours is after the same txn (R10).
 
-        So it is the state that tells, before anybody is served. Of a voter it is the digest that
+        A history that was given up may have the zxids of one that was made since.
+
+        So the state decides, before anyone is served. Of a voter it is the digest that
         every txn has, as at any time: sessions or ACLs in which Apache's servers left a majority
         different must not stop the service.
         """
@@ -340,49 +351,43 @@ class Following:
         )
         # Beyond it are records that were proposed to us before: there is nothing to compare then.
         if applied == expected.zxid and not is_same:
-            self._fence(f"the state at {format_zxid(applied)} is not the leader's")
-
-    def on_membership(self, membership: Membership) -> None:
-        """The leader told a membership, which is agreed on once the leader is established."""
-        if self._told is None or membership.version > self._told.version:
-            self._told = membership
+            self.fence(f"the state at {format_zxid(applied)} is not the leader's")
 
     def _change_members(self, membership: Membership) -> None:
-        """A change of the membership was committed, or would be by a leader that is not yet one."""
+        """A membership change was committed, or would be by a leader that is not yet one."""
         state = self._state
         if membership.version <= state.quorums.current.version:
             return  # of the past: it is among the records that we catch up with
         if not self.learner.is_established:
             state.members.consider(membership)
-            self.on_membership(membership)
+            self._changes.append(membership)
             return
         state.adopt_members(membership)
         spec = membership.find(state.server_id)
-        # One that was removed goes on serving its clients: the leader does not count it any more.
-        # A server whose data are not whole has no voice for that reason, whatever it is.
+        # One that was removed continues serving its clients: the leader does not count it any more.
+        # A server whose data is not whole has no voice for that reason, whatever it is.
         if spec is None or state.standing is not Standing.WHOLE:
             return
         if (spec.role is MemberRole.PARTICIPANT) != self._has_voice:
             self._leave("its role has changed")
 
-    def on_active(self, epoch: int) -> None:
+    def _serve(self) -> None:
         """We are up to date: serve, or take part again."""
-        if self.end is not None:
-            return  # by the last txn that was applied
-        state = self._state
+        state, epoch = self._state, self.learner.epoch
         state.ensemble = self.learner.ensemble
         self.learner.is_tree_fuzzy = False
-        told = self._told
-        if told is not None and told.version > state.quorums.current.version:
-            state.adopt_members(told)
+        sent = [] if self.learner.membership is None else [self.learner.membership]
+        last = max((*sent, *self._changes), key=lambda one: one.version, default=None)
+        if last is not None and last.version > state.quorums.current.version:
+            state.adopt_members(last)
         spec = state.quorums.find(state.server_id)
         is_observer = spec is None or spec.role is MemberRole.OBSERVER
         if not self._has_voice and not is_observer:
-            self._end(EndOfFollowing("its data are whole again", is_whole_again=True))
+            self._end(EndOfFollowing("its data is whole again", is_whole_again=True))
             return
         if state.standing is not Standing.WHOLE:
             state.standing = Standing.WHOLE
-        if state.tree is None:
+        if state.tree is None or self.link is None:
             return
         role = PeerState.FOLLOWING if self._has_voice else PeerState.OBSERVING
         state.election.settle(role, state.leader_id or ServerId(0), epoch)
@@ -390,22 +395,5 @@ class Following:
         state.members.show(state.tree)
         if state.catch_up is not None:
             state.catch_up = state.catch_up._replace(is_over=True)
-        state.replica.learn(state.tree, epoch, self._send)
-        state.effects.append(note("serving", role=state.role.value, epoch=epoch))
-
-    def on_following_failed(self, reason: str) -> None:
-        """It is over with this leader."""
-        self._leave(reason)
-
-    def on_unfit(self, reason: str) -> None:
-        """Our history cannot be mended."""
-        self._fence(reason)
-
-    # -- links -----------------------------------------------------------------------------------
-
-    def _send(self, data: bytes) -> None:
-        if self.link is not None and self.link.is_open:
-            self._state.send(self.link, data)
-
-    def _send_packet(self, packet: QuorumPacket) -> None:
-        self._send(codec_of(QuorumPacket).encode(packet))
+        state.replica.learn(state.tree, epoch, partial(state.send, self.link))
+        state.note_serving(state.tree, epoch)

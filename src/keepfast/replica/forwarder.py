@@ -1,14 +1,14 @@
 """The learner's half of a server: writes go to the leader, and come back as committed txns.
 
-A client numbers the requests of every connection anew, so session and xid do not name a request
-(R15). What does is the order: the requests of one session that this server forwards reach the
-leader in their order and are committed in their order, refused ones too. So each of them is
-remembered until its txn comes, also when its connection is gone by then.
+Xids start over on every connection, so session and xid do not identify a request (R15). The order
+does: the requests of one session that this server forwards reach the leader in their order and are
+committed in their order, refused ones too. So each of them is remembered until its txn arrives,
+even if its connection is gone by then.
 
 Txns of requests that the client sent through another server, before it moved here, come too. Those
-are told apart by zxid: the answer of REVALIDATE says how far the leader had proposed when the
+are distinguished by zxid: the reply to REVALIDATE says how far the leader had proposed when the
 session moved; what other servers still forward afterwards it refuses with SESSION_MOVED. An Apache
-leader does not say it. Then all that was received before the answer counts as that, which leaves a
+leader does not send it. Then everything received before the reply counts as that, which leaves a
 window of the length of its own request queue.
 """
 
@@ -59,9 +59,9 @@ class _Sync(NamedTuple):
 
 
 class Forwarder:
-    """Passes writes of clients on to the leader and answers them when they are committed.
+    """Forwards clients' writes to the leader and answers them when they are committed.
 
-    Made for the time under one leader, and thrown away with it.
+    Created for one leader, and discarded with it.
     """
 
     def __init__(self, service: Service, send: Callable[[bytes], None]) -> None:
@@ -96,7 +96,7 @@ class Forwarder:
     def on_revalidated(
         self, session_id: SessionId, is_valid: bool, proposed: Zxid, received: Zxid
     ) -> Connection | None:
-        """The leader's answer; gives the connection that it decides on now, if there is one.
+        """The leader's answer; returns the connection that it decides on now, if there is one.
 
         `proposed`: how far it had proposed then, -1 if it does not say; `received`: how far its
         proposals have come here.
@@ -150,7 +150,7 @@ class Forwarder:
         return found
 
     def sync(self, connection: Connection, waiting: PendingWrite, xid: int, body: bytes) -> None:
-        """Ask the leader to tell when all that is under way now is committed."""
+        """Ask the leader to report when everything in flight now is committed."""
         self._syncs.append(_Sync(connection, waiting, xid, body))
         self._forward(connection.session_id, xid, _SYNC, body, connection.ids)
 

@@ -1,33 +1,33 @@
-"""How long a group of records waits for more of them before it is proposed and synced.
+"""How long a group of records waits for more of them before it is proposed and fsynced.
 
-Clients that wait for a write before they send the next fall into two halves on their own: one half
-is being synced while the other half sends, and the disk is called twice for what it could do at
-once. Those who were answered a moment ago are about to write again; to wait for them for a small
-part of the time that a sync takes nearly doubles what such clients get done.
+Clients that wait for each write before they send the next one split into two halves: one half is
+being fsynced while the other half sends, and the disk is called twice for what it could do in one
+call. Clients that were just answered are about to write again; waiting for them for a small part of
+the time that an fsync takes nearly doubles the throughput of such clients.
 
-So behind a sync a record is expected of each session that it made one durable for, or that one came
+So after a sync a record is expected of each session that it made one durable for, or that one came
 from meanwhile, and more than half as many records as these were. When they are there the next group
 is due, without any waiting; when none came for a while it is due anyway. If the expected ones did
 not come, the next groups do not wait: first one, then three, then seven, and so on. Not as many
 records: a client that also reads sends now more writes and now less, and stops at the first one, as
-the requests behind it have to wait for it.
+the requests after it have to wait for it.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Of the time that a sync takes. Low: those that answer late miss the group. High: a group whose
-# clients have left waits for nothing.
+# A fraction of the time that an fsync takes. Low: those that answer late miss the group. High: a
+# group whose clients have left waits for nothing.
 _SHARE: Final = 0.5
 # Of the records of the last group and those that came meanwhile. Low: clients with many writes
 # under way are served in many small groups. High: one that wrote less this time is waited for.
-_LEAST_RECORDS: Final = 0.6
+_MIN_RECORDS: Final = 0.6
 # The loop's clock ticks in milliseconds.
-_LEAST_SECONDS: Final = 0.001
-_MOST_SECONDS: Final = 0.01
-# Groups that do not wait behind the last disappointment, at most.
-_MOST_SKIPPED: Final = 256
+_MIN_SECONDS: Final = 0.001
+_MAX_SECONDS: Final = 0.01
+# The maximum number of groups that do not wait after a fruitless wait.
+_MAX_SKIPPED: Final = 256
 
 # Records, and the sessions that they are of.
 Group = tuple[int, frozenset[bytes]]
@@ -56,7 +56,7 @@ class Gathering:
         self._sessions: set[bytes] = set()
         self._expected_records = 0.0
         self._expected_sessions = 0
-        self._share = _LEAST_SECONDS
+        self._share = _MIN_SECONDS
         self._deadline = self._latest = 0.0
         self._is_holding = False
         self._disappointments = 0
@@ -76,19 +76,19 @@ class Gathering:
         return group
 
     def synced(self, group: Group, now: float, sync_seconds: float) -> None:
-        """The sync of a group is done."""
+        """The fsync of a group is done."""
         records, sessions = group
         self._expected_sessions = len(sessions | self._sessions)
-        self._expected_records = (records + self._records) * _LEAST_RECORDS
-        self._share = min(max(sync_seconds * _SHARE, _LEAST_SECONDS), _MOST_SECONDS)
+        self._expected_records = (records + self._records) * _MIN_RECORDS
+        self._share = min(max(sync_seconds * _SHARE, _MIN_SECONDS), _MAX_SECONDS)
         self._deadline = now + self._share
-        self._latest = now + _MOST_SECONDS
+        self._latest = now + _MAX_SECONDS
         self._is_holding = False
         if self._skips:
             self._skips -= 1
 
     def seconds_left(self, now: float) -> float:
-        """How long what waits is to be held back still; 0: it is due."""
+        """How much longer the pending records are held back; 0: they are due."""
         if self._skips:
             return 0.0
         if (
@@ -104,5 +104,5 @@ class Gathering:
         if self._is_holding:
             self._is_holding = False
             self._disappointments += 1
-            self._skips = min(1 << self._disappointments, _MOST_SKIPPED)
+            self._skips = min(1 << self._disappointments, _MAX_SKIPPED)
         return 0.0

@@ -1,4 +1,4 @@
-"""From a connection to a session: new ones, those that come back, and those of one server alone.
+"""From a connection to a session: new ones, resumed ones, and local ones.
 
 A session is global unless local sessions are on, or the server is read-only: then it is known to
 this server alone, costs no txn, and ends with this server's role. A local session that creates an
@@ -6,7 +6,7 @@ ephemeral becomes a global one first, if that is allowed (`upgrade`).
 
 A leader that was deposed may not know it, and then a session that it does not know may live under
 its successor. So before a client is told that its session has ended, a quorum confirms that the
-server still leads (R15); one that is not confirmed says nothing until its role ends.
+server still leads (R15); an unconfirmed leader does not answer until its role ends.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _CREATE_SESSION: Final = OpCode.CREATE_SESSION.value
 
 
 class Handshake:
-    """Greets the connections of one server."""
+    """Handles the connect requests of one server."""
 
     def __init__(self, service: Service, throttle: ConnectionThrottle) -> None:
         self._service = service
         self._throttle = throttle
-        # Who makes sessions global ones: at most one of the two is there, for the time of a role.
+        # What creates global sessions: at most one of the two exists, for the duration of a role.
         self.proposer: Proposer | None = None
         self.forwarder: Forwarder | None = None
         self._next_session = first_session_id(service.options.server_id, service.wall_ms)
-        # Sessions of this server alone.
+        # Local sessions.
         self.local = SessionTracker(service.options.tick_ms)
         # Those of them that become global ones: the txn that creates them is on its way.
         self._upgrading: set[int] = set()
@@ -57,7 +57,7 @@ class Handshake:
         self._unknown: deque[tuple[int, Connection]] = deque()
 
     def greet(self, connection: Connection, payloads: list[bytes]) -> list[bytes]:
-        """Handle the frames before the session is there; gives those that can be handled now."""
+        """Handle the frames before the session is there; returns those that can be handled now."""
         service = self._service
         if connection.phase is Phase.NEW:
             service.greeted[connection] = None
@@ -135,7 +135,7 @@ class Handshake:
         elif self.proposer is not None:
             ending = self.proposer.ending.get(session_id)
             if ending is not None:
-                # Its end may still be taken back: nobody is told of it before it is committed.
+                # Its end may still be undone: nobody is notified of it before it is committed.
                 connection.phase = Phase.CONNECTING
                 ending.append(connection)
                 return
@@ -156,7 +156,7 @@ class Handshake:
             service.close(connection, "nobody can tell now whether its session lives")
 
     def release(self) -> None:
-        """Tell those whose session is not known here so, once a quorum confirms that we lead."""
+        """Answer clients with unknown sessions, once a quorum confirms that we lead."""
         confirmed = 0 if self.confirmations is None else self.confirmations.last
         while self._unknown and self._unknown[0][0] <= confirmed:
             self.found(self._unknown.popleft()[1], is_valid=False)
@@ -165,7 +165,7 @@ class Handshake:
         """An id that no session ever had."""
         service, passwords = self._service, self._service.passwords
         if passwords.secret and passwords.is_older(self._next_session):
-            # A secret that came into use while this server runs: from then on, by it.
+            # A secret that came into use while this server was running: use it from then on.
             later = first_session_id(service.options.server_id, service.wall_ms)
             if not passwords.is_older(later):
                 self._next_session = later
@@ -217,7 +217,7 @@ class Handshake:
         return self._service.is_read_only if connection.wants_read_only_byte else None
 
     def welcome(self, connection: Connection) -> None:
-        """The session is there: answer; what the client has sent since can be handled now."""
+        """The session exists: reply; what the client has sent since can be handled now."""
         service, session_id = self._service, connection.session_id
         answer = ConnectResponse(
             0,

@@ -1,4 +1,4 @@
-"""A leader's txns as a learner takes them: each with whoever waits for it here."""
+"""A leader's txns as a learner applies them: each with the client that waits for it here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def learned_txns(
     stalled, connections = service.stalled, service.connections
     for entry in entries:
         if service.audits is not None or (
-            # What is in front of it is answered before it is applied.
+            # What is before it is answered before it is applied.
             stalled and connections.get(_session_of(entry)[0]) in stalled
         ):
             plain = None

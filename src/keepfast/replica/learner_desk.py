@@ -6,6 +6,7 @@ from collections import deque
 from typing import Final
 
 from keepfast.quorum import Leader, Link, decode_receipt
+from keepfast.replica.commit_turns import next_stop
 from keepfast.replica.member_state import MemberState
 from keepfast.replica.proposer import Proposer
 from keepfast.wire import (
@@ -34,7 +35,7 @@ _OF_CURRENT: Final = frozenset((_REQUEST, _REVALIDATE))
 class LearnerDesk:
     """Serves what learners ask their leader for.
 
-    A member makes one for each term in which it leads.
+    A member creates one per term in which it leads.
     """
 
     def __init__(self, leader: Leader, state: MemberState) -> None:
@@ -48,29 +49,27 @@ class LearnerDesk:
         # a txn that does not come before its end, or the confirmation that we still lead.
         self._revalidations: deque[tuple[Zxid, int, Link, RevalidateRequest]] = deque()
 
-    def receive(self, link: Link, data: bytes) -> None:
-        """Bytes of a learner; raises PeerProtocolError or MalformedRecord: hang up."""
-        leader = self._leader
-        if link not in leader.learners:
-            return
-        for packet in link.parser.feed(data):
-            if leader.end is not None or not link.is_open:
-                return
-            kind = packet.type
-            if kind in _OF_CURRENT and not leader.is_current(link):
-                raise PeerProtocolError("a request of a learner that has not caught up")
-            if kind == _REQUEST:
-                self._request(link, packet)
-            elif kind == _REVALIDATE:
-                self._revalidate(link, packet)
-            elif kind == _PING and self._is_receipt(link, packet):
-                pass
-            else:
-                if kind == _PING and packet.data and leader.is_current(link):
-                    self._touch(packet.data)
-                leader.on_packet(link, packet, self._replica.now_ms)
-        if leader.end is None:
-            leader.advance()
+    def handle(self, link: Link, packet: QuorumPacket) -> bool:
+        """A packet of a learner; False: it is for the leader's protocol.
+
+        Raises PeerProtocolError or MalformedRecord: hang up.
+        """
+        kind = packet.type
+        if kind in _OF_CURRENT and not self._leader.is_current(link):
+            raise PeerProtocolError("a request of a learner that has not caught up")
+        if kind == _REQUEST:
+            self._request(link, packet)
+        elif kind == _REVALIDATE:
+            self._revalidate(link, packet)
+        elif kind == _PING and packet.data:
+            if self._is_receipt(link, packet):
+                return True
+            if self._leader.is_current(link):
+                self._touch(packet.data)
+            return False
+        else:
+            return False
+        return True
 
     def _is_receipt(self, link: Link, packet: QuorumPacket) -> bool:
         """Whether it is about session passwords; then it answers no ping."""
@@ -100,26 +99,29 @@ class LearnerDesk:
                 self._send(link, QuorumPacket(PacketType.SYNC.value, Zxid(0)))
 
     def next_stop(self, zxid: Zxid) -> Zxid:
-        """The next txn that a sync waits for: SYNC must not come behind what was asked for later.
+        """The next txn that a sync waits for: SYNC must not come after what was asked for later.
 
-        Otherwise a client that pipelines a write behind a sync is shown a later zxid first.
+        Otherwise a client that pipelines a write after a sync is shown a later zxid first. Not
+        more than is applied at once, either.
         """
         stop = self._replica.syncs.next_stop(zxid)
-        return min(self._syncs[0][0], stop) if self._syncs else stop
+        if self._syncs:
+            stop = min(self._syncs[0][0], stop)
+        return next_stop(self._replica.service, stop)
 
     def _revalidate(self, link: Link, packet: QuorumPacket) -> None:
         proposer = self._replica.proposer
         if proposer is None:
             raise PeerProtocolError("a session before the leader was established")
         asked = codec_of(RevalidateRequest).decode(packet.data or b"")
-        # Behind the writes that came before: the answer says that these were proposed.
+        # After the writes that came before: the reply implies that these were proposed.
         proposer.when_free(lambda: self._judge_session(proposer, link, asked))
 
     def _judge_session(self, proposer: Proposer, link: Link, asked: RevalidateRequest) -> None:
         if link not in self._leader.learners:
             return
         if asked.session_id in proposer.ending:
-            # Its end may still be taken back: nobody is told of it before it is committed.
+            # Its end may still be undone: nobody is notified of it before it is committed.
             self._revalidations.append((self._replica.service.last_proposed, 0, link, asked))
         elif self._is_alive(proposer, link, asked):
             self._answer_revalidation(link, asked, is_valid=True)
@@ -134,7 +136,7 @@ class LearnerDesk:
 
     def _answer_revalidation(self, link: Link, asked: RevalidateRequest, *, is_valid: bool) -> None:
         answer = encode(RevalidateReply(SessionId(asked.session_id), is_valid))
-        # Where Apache's leaders say nothing; ours tell what other servers forwarded before.
+        # Apache's leaders leave this empty; ours report what other servers forwarded before.
         self._send(link, QuorumPacket(_REVALIDATE, self._replica.service.last_proposed, answer))
 
     def _request(self, link: Link, packet: QuorumPacket) -> None:

@@ -1,7 +1,7 @@
-"""What the log holds and nobody has said to be committed, when a term is over.
+"""Records in the log that are not known to be committed when a term ends.
 
 A server votes with it: it may have been committed. But nobody knows that before there is a leader
-again, so until then it is not applied: the tree is what is known to be agreed on, and that is what
+again, so until then it is not applied: the tree is what is known to be committed, and that is what
 a read-only server shows.
 """
 
@@ -23,7 +23,7 @@ class LeftOver:
         self._entries: list[LogEntry] = []
 
     def read(self, tree: Tree | None) -> list[Membership]:
-        """See what comes after a tree, which may be none; gives the memberships that it makes.
+        """See what comes after a tree, which may be none; returns the memberships that it makes.
 
         Raises MalformedRecord.
         """
@@ -40,7 +40,7 @@ class LeftOver:
         return self._entries[-1].header.zxid if self._entries else tree.last_zxid
 
     def apply(self, tree: Tree | None) -> bool:
-        """Have the tree hold all of it; gives whether there was any. Raises ReplayConflict."""
+        """Have the tree hold all of it; returns whether there was any. Raises ReplayConflict."""
         entries, self._entries = self._entries, []
         for entry in entries:
             if tree is not None:

@@ -1,4 +1,4 @@
-"""Writes that never become txns, or not at once: on a read-only server, and of local sessions."""
+"""Writes that never become txns, or not yet: on a read-only server, and of local sessions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A learner's next txn, if it has very many changes: worked out in slices before it is applied.
+"""A learner's next txn, if it has very many changes: computed in slices before it is applied.
 
 Until it is installed, the tree and all that is read from it are those before the txn; so it counts
-as not applied, as one does that the disk is late with.
+as not applied, like one that is still waiting for the disk.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from keepfast.replica.service import Service
 from keepfast.tree import LongTxn, is_long, read_long
 from keepfast.wire import LogEntry, OpCode, decode_entry
 
-# An operation of a txn takes at least so many bytes; the type of a txn stands behind the first 28.
-_LEAST_BYTES: Final = 4
+# An operation of a txn takes at least so many bytes; the type of a txn stands after the first 28.
+_MIN_BYTES: Final = 4
 _TYPE_AT: Final = slice(28, 32)
 _LONG_TYPES: Final = frozenset(
     op.value.to_bytes(4, "big", signed=True) for op in (OpCode.MULTI, OpCode.CLOSE_SESSION)
@@ -23,7 +23,7 @@ _LONG_TYPES: Final = frozenset(
 
 
 class ReadyTxn:
-    """A txn that is being worked out; `txn` is None if it has to be applied in one piece."""
+    """A txn that is being computed; `txn` is None if it has to be applied in one piece."""
 
     __slots__ = ("data", "entry", "is_done", "reply_body", "slices", "txn")
 
@@ -46,18 +46,18 @@ class ReadyTxn:
 class LongReader:
     """Works out the next txn of a learner, if it is long."""
 
-    __slots__ = ("_has_turn", "_least_bytes", "_ready", "_service")
+    __slots__ = ("_has_turn", "_min_bytes", "_ready", "_service")
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._least_bytes = _LEAST_BYTES * service.options.prepare.slice_size
+        self._min_bytes = _MIN_BYTES * service.options.prepare.slice_size
         self._ready: ReadyTxn | None = None
         # Whether a slice may be done now: one in each turn.
         self._has_turn = False
 
     def is_ready(self, data: bytes) -> bool:
         """Whether the next txn may be applied now. Raises ReplayConflict."""
-        if len(data) < self._least_bytes or data[_TYPE_AT] not in _LONG_TYPES:
+        if len(data) < self._min_bytes or data[_TYPE_AT] not in _LONG_TYPES:
             return True
         ready = self._ready
         if ready is None or ready.data is not data:
@@ -69,13 +69,12 @@ class LongReader:
             self._service.has_more_work = True
         return ready.is_done
 
-    def give_turn(self) -> bool:
-        """Others had their turn; gives whether there is anything to do."""
+    def give_turn(self) -> None:
+        """Others had their turn."""
         self._has_turn = self._ready is not None
-        return self._has_turn
 
     def take(self, data: bytes) -> ReadyTxn | None:
-        """What was worked out for a txn that is applied now."""
+        """What was computed for a txn that is applied now."""
         ready = self._ready
         if ready is None or ready.data is not data:
             return None

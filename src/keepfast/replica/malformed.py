@@ -1,8 +1,8 @@
-"""What writes ask for, and what Apache answers to those that cannot be decoded.
+"""Decodes writes, and answers those that cannot be decoded as Apache does.
 
 A body that ends early, or that has a length which cannot be, is refused at once: it never becomes
-a txn and uses up no zxid. A path that is null is noticed later, by whoever makes a txn of the
-request: its refusal is a txn. A multi is refused by a txn in either case.
+a txn and uses up no zxid. A path that is null is noticed later, when the request is made into a
+txn: its refusal is a txn. A multi is refused by a txn in either case.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _MULTI: Final = OpCode.MULTI.value
 _OWN_FORMS: Final = frozenset((_MULTI, OpCode.CLOSE_SESSION.value))
 _NULL: Final = encode_string(None)
 _EMPTY: Final = encode_string("")
-# They check the path as a whole before they look into it.
+# They check the path as a whole before its components.
 _CHECKING: Final = frozenset((OpCode.SET_DATA.value, OpCode.SET_ACL.value))
 # An entry of an ACL with empty texts.
-_LEAST_ENTRY_BYTES: Final = 12
+_MIN_ENTRY_BYTES: Final = 12
 # An operation of a multi: its header, and a path and a version.
-_LEAST_OPERATION_BYTES: Final = 17
+_MIN_OPERATION_BYTES: Final = 17
 _MODES: Final = {mode.value: mode for mode in CreateMode}
 
 
@@ -99,7 +99,7 @@ class LateMulti(NamedTuple):
 
     def may_be_long(self, size: int) -> bool:
         """Whether it has room for more than `size` operations."""
-        return len(self.payload) - self.offset > size * _LEAST_OPERATION_BYTES
+        return len(self.payload) - self.offset > size * _MIN_OPERATION_BYTES
 
     def decode(self, size: int) -> Generator[None, None, tuple[MultiOp, ...]]:
         """As `decode_write`, `size` operations in each step. Raises KeeperError."""
@@ -116,7 +116,7 @@ class LateMulti(NamedTuple):
 
 def _acl_check(payload: bytes, offset: int, most: int) -> _AclLength | None:
     """What looks at the length of ACLs, where there is room for one that is too long."""
-    is_roomy = len(payload) - offset > most * _LEAST_ENTRY_BYTES
+    is_roomy = len(payload) - offset > most * _MIN_ENTRY_BYTES
     return _AclLength(payload, most) if is_roomy else None
 
 

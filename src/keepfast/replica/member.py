@@ -2,19 +2,19 @@
 
 Theory of operation.  A member is in one of these roles:
 
-    SETTLING    a term is over; the disk finishes what it was asked for
+    SETTLING    a term is over; the disk finishes its pending work
     LOOKING     takes part in an election, or asks who leads
     LEADING     see quorum/leader.py
-    FOLLOWING   see quorum/learner.py; an observer, or a server whose data are not whole, does the
-    OBSERVING   same without a voice
+    FOLLOWING   see quorum/learner.py; an observer, or a server whose data is not whole, does the
+    OBSERVING   same without a vote
 
-Every way out of a role leads through SETTLING: what was proposed may or may not survive, so all
-that is in the log is applied to the tree before the next election, and the log alone is what this
-server speaks for.  No state that the disk does not back survives a change of role (R7).
+Every role is left through SETTLING: what was proposed may or may not survive, so everything in the
+log is applied to the tree before the next election, and the log alone is what this server vouches
+for.  No state that the disk does not back survives a change of role (R7).
 
-A server whose data are not whole (empty, damaged, unproven, or fenced by a digest that differs)
-does not vote.  It asks who leads, learns without a voice until it is sent a tree and is up to date,
-and only then takes part again (R8, R10).
+A server whose data is not whole (empty, damaged, unproven, or fenced by a digest that differs)
+does not vote.  It asks who leads, learns without a vote until it has received a tree and is up to
+date, and only then takes part again (R8, R10).
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ from keepfast.quorum import (
     InitialiseStore,
     InstallTree,
     Leader,
-    LeaderState,
     Link,
     Membership,
     Notify,
-    OwnHistory,
     QuorumOptions,
     Standing,
     StoreEpochs,
@@ -45,16 +43,16 @@ from keepfast.quorum import (
 )
 from keepfast.replica.back_off import BackOff
 from keepfast.replica.following import Following
-from keepfast.replica.learner_desk import LearnerDesk
+from keepfast.replica.leading import Leading
 from keepfast.replica.left_over import LeftOver
 from keepfast.replica.member_state import MemberState
 from keepfast.replica.proposals import Append
 from keepfast.replica.read_only import show_while_looking
-from keepfast.replica.reconfiguration import Reconfiguration
 from keepfast.replica.replica import Replica
 from keepfast.replica.roles import Role, StoreFacts
 from keepfast.tree import ReplayConflict, Tree
 from keepfast.wire import (
+    InvariantViolation,
     MalformedRecord,
     Notification,
     PeerProtocolError,
@@ -86,29 +84,32 @@ class Member:
             facts,
             lambda: bytes.fromhex(new_ensemble() + new_ensemble()),
         )
-        self.leader: Leader | None = None
+        self.leading: Leading | None = None
         self.following: Following | None = None
-        self.new_ensemble = new_ensemble
-        self.history = facts.history
+        self._new_ensemble = new_ensemble
         # What was proposed and not applied when the last term ended.
         self._left_over = LeftOver()
         self._looking_since_ms = 0
         # Whom to vote for next, instead of for itself; until when it hands over if it can.
         self._successor: ServerId | None = None
         self._hands_over_until_ms = -1
-        # See `_leave_if_unfit`: when to look at the earliest, and whether another one is to lead.
-        self._look_at_ms, self._is_replaced = 0, False
+        # When to look for a leader at the earliest.
+        self._look_at_ms = 0
         self._back_off = BackOff(options.tick_ms, options.sync_ms)
         # Records in `Service.appends` that were sent to the learners.
         self._broadcast = 0
-        # For the learners' clients, while this server leads.
-        self._desk: LearnerDesk | None = None
-        self.ahead = AheadVoters(options.init_ms, 2 * options.tick_ms, options.dial_ms)
+        # Outlives the terms of this server.
+        self._ahead = AheadVoters(options.init_ms, 2 * options.tick_ms, options.dial_ms)
 
     # -- what the driver calls -------------------------------------------------------------------
 
+    @property
+    def leader(self) -> Leader | None:
+        """This server's term as a leader; None: it does not lead."""
+        return None if self.leading is None else self.leading.leader
+
     def start(self) -> None:
-        """Begin to look for a leader."""
+        """Start looking for a leader."""
         self._settle()
 
     @property
@@ -121,20 +122,21 @@ class Member:
         return None
 
     def tick(self) -> None:
-        """Do what is due; call it at least twice a tick."""
+        """Do what is due; call it at least twice per tick."""
         now_ms = self.state.now_ms
         if self.state.role is Role.LOOKING:
             self.state.election.tick(now_ms)
             self._after_election()
             if self.state.role is Role.LOOKING:
                 show_while_looking(self.state, self._looking_since_ms)
-        elif self.leader is not None:
-            self.leader.tick(now_ms)
+        elif self.leading is not None:
+            self.leading.tick(now_ms)
             self._end_leading()
-            if self.leader is not None:
-                self.state.secrets.lead(self.leader)
-                self.state.replica.tick(self.leader.heard_up_to)
-                self._leave_if_unfit(self.leader)
+            if self.leading is not None:
+                leader = self.leading.leader
+                self.state.secrets.lead(leader)
+                self.state.replica.tick(leader.heard_up_to)
+                self._leave_if_unfit(self.leading)
         elif self.state.role is Role.SETTLING:
             self._settle()
         elif self.following is not None:
@@ -143,10 +145,10 @@ class Member:
                 self.state.replica.tick()
 
     def hand_over(self) -> ServerId | None:
-        """Have another server lead; gives which, None: nobody could.
+        """Hand over to another server; returns which, None: nobody could.
 
-        Under load, at the first moment when it has all that we have, within `sync_ms`. Writes that
-        are under way then end as with any change of the leader: their clients do not know.
+        Under load, at the first moment when it has all that we have, within `sync_ms`. Writes in
+        flight then end as with any leader change: their outcome is unknown to their clients.
         """
         found = None if self.leader is None else self.leader.successor()
         if found is None:
@@ -173,17 +175,17 @@ class Member:
             self._successor = found[0]
             self._leave(f"it hands over to server {found[0]}")
 
-    def _leave_if_unfit(self, leader: Leader) -> None:
-        """Let another server lead where this one cannot write."""
+    def _leave_if_unfit(self, leading: Leading) -> None:
+        """Let another server lead if this one cannot write."""
         proposer, replica = self.state.replica.proposer, self.state.replica
-        if self._is_replaced:
+        if leading.is_replaced:
             self._leave("another server leads the new membership")
         elif proposer is not None and proposer.is_exhausted:
             self._leave("the counter of this epoch is used up")
         elif proposer is not None and not replica.service.is_writable:
-            others = set(leader.current_servers()) - {self.state.server_id}
-            if leader.quorums.is_quorum(others):
-                # They elect one of them before this server asks who leads.
+            others = set(leading.leader.current_servers()) - {self.state.server_id}
+            if leading.leader.quorums.is_quorum(others):
+                # The others elect one of them before this server asks who leads.
                 self._look_at_ms = self.state.now_ms + self.state.options.sync_ms
                 self._leave("its disk is full, and others can lead")
 
@@ -224,8 +226,8 @@ class Member:
             if self.following is not None and link is self.following.link:
                 self.following.receive(data)
                 self._end_following()
-            elif self._desk is not None:
-                self._desk.receive(link, data)
+            elif self.leading is not None:
+                self.leading.receive(link, data)
                 self._end_leading()
                 self.hand_over_if_due()
         except (PeerProtocolError, MalformedRecord) as error:
@@ -245,8 +247,8 @@ class Member:
         """Records up to `zxid` are on disk."""
         # One from before another that was heard already says nothing new.
         self.state.durable = zxid = max(zxid, self.state.durable)
-        if self.leader is not None:
-            self.leader.on_durable(zxid)
+        if self.leading is not None:
+            self.leading.on_durable(zxid)
         elif self.following is not None:
             self.following.on_durable(zxid)
             self._end_following()
@@ -258,8 +260,9 @@ class Member:
         self.state.orders -= 1
         if isinstance(order, StoreEpochs):
             self.state.accepted_epoch, self.state.current_epoch = order.accepted, order.current
-            if order.ensemble is not None and order.ensemble != self.state.ensemble:
-                self.state.ensemble, self.state.ensemble_since = order.ensemble, order.current
+            name = self.state.ensemble if order.ensemble is None else order.ensemble or None
+            if name != self.state.ensemble:
+                self.state.ensemble, self.state.ensemble_since = name, order.current
             self.state.has_epochs = True
             if self.state.standing is Standing.CATCHING_UP:
                 self.state.standing = Standing.WHOLE
@@ -279,8 +282,8 @@ class Member:
             )
             self.state.current_epoch = min(max(agreed, 0), order.promised)
             self.state.has_epochs = True
-        if self.leader is not None and isinstance(order, StoreEpochs):
-            self.leader.on_epochs_stored(order)
+        if self.leading is not None and isinstance(order, StoreEpochs):
+            self.leading.on_epochs_stored(order)
         elif self.following is not None:
             if not isinstance(order, StoreMembership | StoreSecret):
                 self._follow(lambda following: following.on_order_done(order, tree))
@@ -288,7 +291,7 @@ class Member:
             self._settle()
 
     def disk_refused(self, order: DiskOrder, reason: StorageError) -> None:
-        """An order could not be carried out, and everything is as it was before."""
+        """An order could not be carried out, and nothing changed."""
         self.state.orders -= 1
         self.state.effects.append(note("disk-refused", order=type(order).__name__, reason=reason))
         if isinstance(order, StoreMembership):
@@ -320,14 +323,14 @@ class Member:
     # -- looking ---------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Look for a leader once the disk has done all that it was asked for."""
+        """Look for a leader once the disk has finished its pending work."""
         if (
             self.state.orders
             or self.state.durable < self.state.appended
             or self.state.replica.service.appends
         ):
             return
-        if self.state.now_ms < max(self._look_at_ms, self.ahead.quiet_until_ms):
+        if self.state.now_ms < max(self._look_at_ms, self._ahead.quiet_until_ms):
             return
         self._consider_log()
         self.state.role = Role.LOOKING
@@ -337,7 +340,7 @@ class Member:
         self._after_election()
 
     def _consider_log(self) -> None:
-        """See what the log holds that was never said to be committed: it is what we vote with."""
+        """Find the records in the log that are not known to be committed: we vote with them."""
         try:
             for membership in self._left_over.read(
                 self.state.tree if self.state.standing.may_vote else None
@@ -398,29 +401,13 @@ class Member:
     # -- roles -----------------------------------------------------------------------------------
 
     def _become_leading(self) -> None:
-        invariant(self.state.tree is not None, "a leader has a tree")
+        tree = self.state.tree
+        if tree is None:
+            raise InvariantViolation("a leader has a tree")
         self.state.role = Role.LEADING
         self._broadcast = 0
-        self._is_replaced = False
-        own = OwnHistory(
-            self.state.server_id,
-            self.state.accepted_epoch,
-            self.state.current_epoch,
-            self.state.tree.last_zxid if self.state.tree is not None else Zxid(-1),
-            self.state.ensemble,
-        )
-        self.leader = Leader(
-            own,
-            self.state.quorums,
-            self.state.options,
-            self,
-            self.state.effects,
-            self.state.send,
-            self.state.now_ms,
-        )
-        self.state.secrets.begin_term(self.leader)
-        self._desk = LearnerDesk(self.leader, self.state)
-        self.leader.start()
+        self.leading = Leading(self.state, tree, self._ahead, self._new_ensemble)
+        self.leading.start()
         self._end_leading()
 
     def _become_learning(self, state: PeerState) -> None:
@@ -430,10 +417,10 @@ class Member:
         self.state.effects.append(Dial(self.state.leader_id or ServerId(0)))
 
     def _leave(self, reason: str) -> None:
-        """End the role: nobody is served, and what is in the log decides what comes next."""
+        """End the role: nobody is served, and the log decides what comes next."""
         pause_ms = self._back_off.pause_ms(self.state.replica.is_serving)
         self._look_at_ms = max(self._look_at_ms, self.state.now_ms + pause_ms)
-        self.state.effects.append(note("role-ended", role=self.state.role.value, reason=reason))
+        self.state.effects.append(note("role-ended", role=self.state.role.mode, reason=reason))
         links: list[Link] = []
         if self.leader is not None:
             links = list(self.leader.learners)
@@ -446,8 +433,7 @@ class Member:
             links = [] if self.following.link is None else [self.following.link]
             self._left_over = LeftOver(self.following.close())
         self.state.replica.stand_down(reason)
-        self.leader = self.following = self.state.leader_id = None
-        self._desk = None
+        self.leading = self.following = self.state.leader_id = None
         self._hands_over_until_ms = -1
         self.state.election.leave()
         self.state.role = Role.SETTLING
@@ -456,7 +442,7 @@ class Member:
         self._settle()
 
     def _fence(self, reason: str) -> None:
-        """Stop to trust our own data: only a tree from a leader helps (R10)."""
+        """Stop trusting our own data: only a tree from a leader helps (R10)."""
         self.state.effects.append(note("fenced", reason=reason))
         self.state.fence_reason = reason
         self.state.standing = Standing.DAMAGED
@@ -507,9 +493,11 @@ class Member:
         if self.leader is not None and self.leader.end is not None:
             self._leave(self.leader.end)
 
-    def go_on(self) -> None:
+    def continue_work(self) -> None:
         """Others had their turn: do more of what takes many."""
-        self._follow(Following.go_on)
+        if self.leading is not None:
+            self.leading.continue_work()
+        self._follow(Following.continue_work)
 
     def propose_new(self) -> None:
         """Send the records that were made since the last call to all who follow.
@@ -526,56 +514,3 @@ class Member:
             if fresh:
                 leader.propose_all(fresh)
         self._broadcast = len(appends)
-
-    # As LeaderHost.
-
-    def on_established(self, epoch: int) -> None:
-        """A quorum follows."""
-        tree, leader = self.state.tree, self.leader
-        if tree is not None and leader is not None:
-            self.state.election.settle(PeerState.LEADING, self.state.server_id, epoch)
-            current = self.state.quorums.next or self.state.quorums.current
-            if self.state.quorums.next is not None:
-                self.state.adopt_members(current)
-                leader.quorums = self.state.quorums
-                self._is_replaced = self.state.server_id not in current.voters
-            if self.state.options.is_reconfig_enabled and not current.version:
-                self.state.adopt_members(current.with_version(make_zxid(epoch, 0)))
-                leader.quorums = self.state.quorums
-            self.state.remember_members()
-            self.state.members.show(tree)
-            reconfiguration = Reconfiguration(self.state.options, leader)
-            self.state.replica.lead(tree, epoch, leader.confirmations, reconfiguration)
-            self.state.effects.append(note("serving", role=self.state.role.value, epoch=epoch))
-
-    def leader_state(self) -> LeaderState:
-        """What a learner of our kind compares its own tree with, before it serves."""
-        leader, tree = self.leader, self.state.replica.tree
-        invariant(leader is not None, "only a leader says what is agreed on")
-        committed = Zxid(-1) if leader is None else leader.last_committed
-        return LeaderState(committed, tree.digest, tree.shared_digest)
-
-    def on_committed(self, zxid: Zxid) -> None:
-        """A quorum has everything up to `zxid` on disk."""
-        self.state.replica.commit(zxid)
-        if self._desk is not None:
-            self._desk.release(zxid)
-
-    def next_stop(self, zxid: Zxid) -> Zxid:
-        """Where to pause on the way to `zxid`, for what has to be said in between."""
-        return zxid if self._desk is None else self._desk.next_stop(zxid)
-
-    def on_txn_wanted(self) -> None:
-        """A txn that changes nothing: as a refused request, of nobody."""
-        if self.state.replica.proposer is not None:
-            self.state.replica.proposer.propose_nothing()
-
-    def on_reconfigured(self, membership: Membership, leader: ServerId) -> None:
-        """The membership was changed."""
-        self.state.adopt_members(membership)
-        # Not at once: what tells the others of the change is still on its way to them.
-        self._is_replaced = leader != self.state.server_id
-
-    def order(self, order: DiskOrder) -> None:
-        """Have the disk carry out an order."""
-        self.state.order(order)

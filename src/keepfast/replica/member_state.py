@@ -1,7 +1,7 @@
-"""What a member of an ensemble knows of itself and its peers, whatever its role is just now.
+"""What a member of an ensemble knows about itself and its peers in every role.
 
-Roles come and go (member.py), and what is here outlives them. The parts of a role work on it; what
-ends the role they do not decide by themselves, but say it to the member.
+Roles come and go (member.py), and what is here outlives them. The parts of a role work on it; they
+do not end the role themselves, but report to the member that it ended.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from keepfast.quorum import (
     RecordStream,
     Standing,
     TreeStream,
+    note,
 )
 from keepfast.replica.members import Members, last_agreed
 from keepfast.replica.proposals import Append
@@ -27,7 +28,7 @@ from keepfast.replica.replica import Replica
 from keepfast.replica.roles import CatchUpReport, Role, StoreFacts
 from keepfast.replica.secret_exchange import SecretExchange
 from keepfast.tree import Tree
-from keepfast.wire import QuorumPacket, ServerId, Zxid, codec_of, epoch_of
+from keepfast.wire import QuorumPacket, ServerId, Zxid, codec_of, epoch_of, format_zxid
 
 
 class MemberState:
@@ -71,7 +72,7 @@ class MemberState:
         # The last record that the disk was given, and the last that it has; its open orders.
         self.appended, self.durable, self.orders = facts.head, facts.head, 0
         self.fenced_epoch = -1  # of the last leader under which this server had to start over
-        # How it last caught up with a leader, and why its data are no longer trusted; for reports.
+        # How it last caught up with a leader, and why its data is no longer trusted; for reports.
         self.catch_up: CatchUpReport | None = None
         self.fence_reason = ""
 
@@ -106,15 +107,25 @@ class MemberState:
             if self.role is Role.SETTLING:
                 self.standing = Standing.WHOLE
 
+    def digests(self) -> tuple[int, int]:
+        """Of the tree that is served: what a learner of our kind compares its own with."""
+        tree = self.replica.tree
+        return tree.digest, tree.shared_digest
+
     # -- the members -----------------------------------------------------------------------------
 
+    def note_serving(self, tree: Tree, epoch: int) -> None:
+        """Clients are let in from here on, to this state."""
+        zxid = format_zxid(tree.last_zxid)
+        self.effects.append(note("serving", role=self.role.mode, epoch=epoch, zxid=zxid))
+
     def adopt_members(self, membership: Membership) -> None:
-        """A membership is agreed on."""
+        """A membership is committed."""
         self.members.adopt(membership)
         self.remember_members()
 
     def remember_members(self) -> None:
-        """Have what is agreed on stored, where there is a history that it goes with."""
+        """Store the committed membership, if there is a history that it belongs to."""
         if self.standing is Standing.WHOLE and self.tree is not None:
             order = self.members.take_unstored()
             if order is not None:
@@ -123,9 +134,10 @@ class MemberState:
     # -- links -----------------------------------------------------------------------------------
 
     def send(self, link: Link, item: bytes | RecordStream | TreeStream) -> None:
-        """Have something sent on a link, behind all that was sent before."""
-        link.out.append(item)
-        self.dirty_links[link] = None
+        """Have something sent on a link, after all that was sent before; not on a closed one."""
+        if link.is_open:
+            link.out.append(item)
+            self.dirty_links[link] = None
 
     def send_packet(self, link: Link, packet: QuorumPacket) -> None:
         """Have a packet sent."""

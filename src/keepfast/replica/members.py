@@ -1,12 +1,12 @@
-"""Who decides, as one server knows it: the membership that was agreed on, and one that may be.
+"""The memberships that one server knows: the committed one, and one that may be.
 
-A change of the membership is a txn. Until a quorum of both memberships has it, it may be taken
-back, so a server that has it in its log lets both decide, and tells others of the old one alone.
-That a change was agreed on is known when it is committed under an established leader, when such
-a leader says so, when an election's notification does, or when a later change follows it.
+A membership changehip is a txn. Until a quorum of both memberships has it, it may be undone, so a
+server that has it in its log needs quorums of both, and announces only the old one. That a change
+was committed is known when it is committed under an established leader, when such a leader says so,
+when an election's notification does, or when a later change follows it.
 
-What is known to be agreed on is stored beside the history: the log cannot tell it, and a server
-that took what its log ends with for agreed on would lead others to let too few decide.
+What is known to be committed is stored beside the history: the log does not show it, and a server
+that assumed that the end of its log is committed would make others accept too small a quorum.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def proposed_membership(entry: LogEntry) -> Membership | None:
 
 
 def last_agreed(configured: Membership, stored: bytes | None) -> tuple[Membership, int]:
-    """The last membership that is known to be agreed on, and the version of what is stored.
+    """The last membership that is known to be committed, and the version of what is stored.
 
-    A file that a change of the membership left behind must not bring the old one back.
+    A file that a membership changehip left behind must not bring the old one back.
     """
     known = _parsed(stored)
     if known is None:
@@ -62,27 +62,27 @@ class Members:
         self.quorums = Quorums(agreed)
 
     def hold(self, tree: Tree | None) -> None:
-        """Another tree is the server's: what its log ends with may or may not be agreed on."""
+        """The server has another tree: the end of its log may or may not be committed."""
         if not self._is_dynamic or tree is None:
             return
         node = tree.find(CONFIG)
         newest = None if node is None else _parsed(node.data)
         agreed, before = self.quorums.current, _parsed(tree.config_before)
         if newest and before and min(newest.version, before.version) > agreed.version:
-            # Nobody proposes a change before the last one is agreed on.
+            # Nobody proposes a change before the last one is committed.
             agreed = before
         self._use(Quorums(agreed, newest))
 
     def adopt(self, membership: Membership) -> None:
-        """It is agreed on."""
+        """It is committed."""
         self._use(Quorums(membership))
 
     def consider(self, membership: Membership) -> None:
-        """It is in our log and may be agreed on: from now on both have to agree."""
+        """It is in our log and may be committed: from now on both have to agree."""
         self._use(Quorums(self.quorums.next or self.quorums.current, membership))
 
     def take_unstored(self) -> StoreMembership | None:
-        """The order to store what is agreed on, if that is news; None: it is stored."""
+        """The order to store what is committed, if that is news; None: it is stored."""
         agreed = self.quorums.current
         if not self._is_dynamic or agreed.version <= self._stored:
             return None
@@ -94,7 +94,7 @@ class Members:
         self._stored = -1
 
     def show(self, tree: Tree) -> None:
-        """Have /zookeeper/config say what holds; as in Apache, this is no txn."""
+        """Write the membership in force to /zookeeper/config; as in Apache, this is not a txn."""
         agreed = self.quorums.current
         tree.put_config(agreed.text(), agreed.version)
 

@@ -1,11 +1,11 @@
 """Reads that wait between two writes of one client: they must not show the second one.
 
-They are answered when the first write is. Whatever is left of them then, because the client takes
-too little or because it is too much for one turn (backpressure.py), is answered before the second
-write is applied, however much that is (`send_overdue` in reply_order.py). So that this never holds
-up other clients for long, a write is not even taken while too much stands in front of it: it waits,
-and all that its client sent after it, until those reads are answered. Reads of small znodes in
-front of a write do not hold it up: clients that pipeline both stay as fast as they are.
+They are answered when the first write is. Whatever is left of them then, because the client reads
+too slowly or because it is too much for one turn (backpressure.py), is answered before the second
+write is applied, however much that is (`send_overdue` in reply_order.py). So that this never delays
+other clients for long, a write is not even accepted while too much is queued before it: it waits,
+and all that its client sent after it, until those reads are answered. Reads of small znodes before
+a write do not hold it up: clients that pipeline both stay as fast as before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from keepfast.wire import OpCode
 
 _GET_DATA: Final = OpCode.GET_DATA.value
 _LISTS: Final = frozenset((OpCode.GET_CHILDREN.value, OpCode.GET_CHILDREN2.value))
-# Nobody knows how much these are before they are decoded.
+# The cost of these is unknown before they are decoded.
 _LARGE: Final = frozenset(
     op.value
     for op in (
@@ -33,13 +33,13 @@ _LARGE: Final = frozenset(
 _ORDERED: Final = WRITES | {OpCode.SYNC.value}
 # What any read costs beside its reply, in bytes of a reply that take as long.
 _READ_WORK: Final = 512
-# The last byte of a request's type, which tells reads apart; behind it the length of the path.
+# The last byte of a request's type, which tells reads apart; after it the length of the path.
 _TYPE_AT: Final = 7
 _PATH_AT: Final = 12
 
 
 def must_wait(service: Service, connection: Connection, op: int) -> bool:
-    """Whether a request waits for the reads in front of it; the last in the queue is one.
+    """Whether a request waits for the reads before it; the last in the queue is one.
 
     A bound, and no exact sum: what was counted is forgotten when no write is in front any more.
     """
@@ -56,7 +56,7 @@ def must_wait(service: Service, connection: Connection, op: int) -> bool:
         type_ = item[_TYPE_AT]
         if type_ == _GET_DATA:
             try:
-                # In front of the last byte, which asks for a watch.
+                # Before the last byte, which asks for a watch.
                 node = find(item[_PATH_AT:-1].decode())
             except UnicodeDecodeError:
                 node = None
@@ -69,7 +69,7 @@ def must_wait(service: Service, connection: Connection, op: int) -> bool:
             break
     connection.parked_bytes = total
     if total > most:
-        connection.is_behind_reads = True
+        connection.waits_for_reads = True
         connection.free_ms = -1
         return True
     return False

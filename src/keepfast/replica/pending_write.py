@@ -11,7 +11,7 @@ NO_OPERATION: Final = -1
 
 
 class PendingWrite(msgspec.Struct, gc=False, eq=False):
-    """A request that waits for its txn; it holds up the requests behind it on its connection.
+    """A request that waits for its txn; it holds up the requests after it on its connection.
 
     A Struct, because one is made for each write; nothing that it refers to refers back to it.
     """
@@ -25,5 +25,6 @@ class PendingWrite(msgspec.Struct, gc=False, eq=False):
     reply: bytes | None = None
     # Its size, if it counts as a large request.
     large_bytes: int = 0
-    # Whether the reply shows the last txn of the moment at which it is sent: it is no txn itself.
+    # Whether the reply shows the last txn of the moment at which it is sent: it is not a txn
+    # itself.
     shows_present: bool = False

@@ -31,6 +31,18 @@ WRITES: Final = frozenset(
 
 _NO_SET: Final[Any] = ()
 
+# The type of a txn stands behind the first 28 bytes of its record.
+_TYPE_AT: Final = slice(28, 32)
+_MULTI: Final = OpCode.MULTI.value.to_bytes(4, "big", signed=True)
+# Bytes of a record that are as much work as a small write: an operation of a multi has about 64.
+_BYTES_SHIFT: Final = 8
+_MULTI_SHIFT: Final = 6
+
+
+def work_of(entry: bytes) -> int:
+    """What it takes to apply a record, in small writes and without its events."""
+    return 1 + (len(entry) >> (_MULTI_SHIFT if entry[_TYPE_AT] == _MULTI else _BYTES_SHIFT))
+
 
 class Proposal(msgspec.Struct, gc=False, eq=False):
     """A txn on its way: what is applied when it is committed, and who waits for it.
@@ -46,13 +58,15 @@ class Proposal(msgspec.Struct, gc=False, eq=False):
     waiting: PendingWrite | None
     # What was asked for; None unless changes are audited.
     request: Any
-    # Of a txn of very many changes: these, worked out, and the body of the reply.
+    # Of a txn of very many changes: these, computed, and the body of the reply.
     long_txn: LongTxn | None = None
     reply_body: bytes | None = None
+    # What it takes to apply it (commit_turns.py).
+    work: int = 1
 
 
 class PlainWrite(PendingWrite, gc=False, eq=False):
-    """A Proposal that goes the quick way (quick_writes.py), and who waits for it in one.
+    """A Proposal that goes the fast path (fast_writes.py), and who waits for it in one.
 
     Its connection refers back to it until it is answered or the connection is gone.
     """
@@ -63,13 +77,18 @@ class PlainWrite(PendingWrite, gc=False, eq=False):
     connection: Connection | None = None
 
     @property
+    def work(self) -> int:
+        """What it takes to apply it (commit_turns.py)."""
+        return work_of(self.plain[0])
+
+    @property
     def entry(self) -> LogEntry:
         """The txn; nobody needs it as a record while all goes well."""
         return decode_entry(self.plain[0])
 
 
 class Append(NamedTuple):
-    """A record for the store; they come in the order of their zxids."""
+    """A record for the store; they come in zxid order."""
 
     zxid: Zxid
     entry: bytes

@@ -1,8 +1,8 @@
 """The leader's half of a server: requests become txns, sessions end, containers are cleaned.
 
-A server that is alone is a quorum of one and has this half all the time; a member of an ensemble
-has it while it leads. Whoever drives it takes the records from `Service.appends` and says through
-`Replica.commit` how far they are agreed on.
+A standalone server is a quorum of one and always has this half; a member of an ensemble
+has it while it leads. The caller takes the records from `Service.appends` and reports through
+`Replica.commit` how far they are committed.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from keepfast.replica.cleaning import due_paths
 from keepfast.replica.connection import Connection
+from keepfast.replica.fast_writes import FastWrites
 from keepfast.replica.malformed import LateMulti, decode_write
 from keepfast.replica.pending_write import PendingWrite
-from keepfast.replica.proposals import Append, PlainWrite, Proposal
-from keepfast.replica.quick_writes import QuickWrites
+from keepfast.replica.proposals import Append, PlainWrite, Proposal, work_of
 from keepfast.replica.reconfiguration import Reconfiguration
 from keepfast.replica.replies import reply_in_slices
 from keepfast.replica.service import Service
@@ -58,7 +58,7 @@ _SET_DATA: Final = OpCode.SET_DATA.value
 _LONG_OPS: Final = frozenset((_MULTI, _CLOSE_SESSION))
 _SESSION_OPS: Final = frozenset((_CREATE_SESSION, _CLOSE_SESSION))
 
-# What had to wait and is done in one turn.
+# How much postponed work is done in one turn.
 _POSTPONED_AT_ONCE: Final = 100
 # Until it is made.
 _NO_ENTRY: Final[Any] = None
@@ -67,12 +67,12 @@ _NO_ENTRY: Final[Any] = None
 _new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
 
 
-# Up to when the leader was told of all clients that a server heard of; None: every server.
+# Up to when the leader knows all clients heard by a server; None: by every server.
 HeardUpTo = Callable[[ServerId | None], int]
 
 
 class Proposer:
-    """Makes txns of requests. Made for one leader's term, and thrown away with it."""
+    """Makes txns of requests. Created for one leader's term, and discarded with it."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Proposer:
     ) -> None:
         """`epoch`: the one that this server leads in; None: it is alone, and all epochs are its.
 
-        `reconfiguration` decides about changes of the membership; None: this is not an ensemble.
+        `reconfiguration` decides about membership changeship; None: this is not an ensemble.
         """
         self._service = service
         self._reconfiguration = reconfiguration
@@ -109,21 +109,21 @@ class Proposer:
         # The long txn that is being made.
         self._making: Iterator[None] | None = None
         service.last_proposed = tree.last_zxid if epoch is None else make_zxid(epoch, 0)
-        # Hears that the tree has taken a plain write.
+        # Called when a plain write was applied to the tree.
         self.installed = self._preparer.plain_sets.installed
-        # Not for servers that look closer at each request.
-        self.quick: QuickWrites | None = None
+        # Not for servers that check each request individually.
+        self.quick: FastWrites | None = None
         if (
             service.audits is None
             and not service.options.prepare.is_quota_enforced
             and not service.options.throttle.is_strict
         ):
-            self.quick = QuickWrites(service, self.owners, self._preparer.plain_sets)
-        # The counter of this epoch is used up: only a new election leads on.
+            self.quick = FastWrites(service, self.owners, self._preparer.plain_sets)
+        # The counter of this epoch is used up: only a new election helps.
         self.is_exhausted = False
         self._next_cleaning_ms = service.now_ms + service.options.container_check_ms
         for session_id, timeout_ms in tree.sessions.items():
-            # Nobody may lose its session to the time that the server was down.
+            # No session may expire because of the time that the server was down.
             self.sessions.track(session_id, timeout_ms, service.now_ms)
         self._end_orphans()
 
@@ -179,7 +179,7 @@ class Proposer:
         self._append(proposal, data)
 
     def _encoded(self, entry: LogEntry, digest: int) -> bytes:
-        """The bytes of a record; `digest`: the one before it, if it has to be taken back."""
+        """The bytes of a record; `digest`: the one before it, if it has to be undone."""
         data = encode_entry(entry)
         if len(data) > self._max_txn_bytes:
             # No server could read it back (R13).
@@ -190,13 +190,14 @@ class Proposer:
     def _append(self, proposal: Proposal, data: bytes) -> None:
         service = self._service
         record = (proposal.zxid, data, self._preparer.digest)
+        proposal.work = work_of(data)
         service.appends.append(_new_tuple(Append, record))
         service.proposals.append(proposal)
 
     # -- long txns -------------------------------------------------------------------------------
 
     def when_free(self, action: Callable[[], None]) -> None:
-        """Do something behind all writes that have come by now; at once, if none waits."""
+        """Do something after all writes that have come by now; at once, if none waits."""
         if self._service.is_busy:
             self._service.postponed.append(action)
         else:
@@ -228,8 +229,8 @@ class Proposer:
         proposal.entry = entry
         self._append(proposal, data)
 
-    def go_on(self) -> None:
-        """Make more of a long txn; behind it, do some of what had to wait."""
+    def continue_work(self) -> None:
+        """Make more of a long txn; after it, do some of what had to wait."""
         service = self._service
         if self._preparer.tidy():
             service.has_more_work = True
@@ -285,9 +286,9 @@ class Proposer:
     def _shed_ephemerals(self, session_id: SessionId) -> None:
         """Delete ephemerals of a session that has more than the txn that ends it can name.
 
-        By ordinary txns in front of it, which every kind of server applies.
+        By ordinary txns before it, which every kind of server applies.
         """
-        # Nobody's permission is asked for, and the session may be gone already.
+        # No permission is checked, and the session may be gone already.
         caller = Caller(session_id, (Id("super", ""),), is_local=True)
         last: list[str] = []
         while paths := self._preparer.ephemerals_to_shed(session_id):
@@ -369,7 +370,7 @@ class Proposer:
         return outcome
 
     def ended(self, session_id: int) -> list[Connection]:
-        """The end of a session was committed; gives those that wait to be told of it."""
+        """The end of a session was committed; returns those that wait to be notified of it."""
         return self.ending.pop(session_id, [])
 
     def tick(self, heard_up_to: HeardUpTo | None) -> None:

@@ -1,8 +1,8 @@
-"""When a member that finds no leader serves clients that are content with an old state.
+"""When a member without a leader serves read-only clients.
 
-It shows what is known to be agreed on, and nothing else: not what its log holds beyond that, which
-the next leader may take back. A server that was just started knows that of nothing in its log, so
-it serves nobody before it has found a leader once.
+It shows what is known to be committed, and nothing else: not what its log holds beyond that, which
+the next leader may truncate. A server that was just started does not know this about anything in
+its log, so it serves nobody before it has found a leader once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PATIENCE_MS: Final = 2000
 
 
 def show_while_looking(state: MemberState, since_ms: int) -> None:
-    """Begin to serve such clients, or go on, if that is wanted; `since_ms`: since when it looks."""
+    """Start or keep serving such clients, if enabled; `since_ms`: since when it is looking."""
     options, replica = state.options, state.replica
     if not options.is_read_only_enabled:
         return

@@ -1,6 +1,7 @@
 """Requests that change nothing: answered at once from the tree.
 
-Each handler gives the body of the reply, or raises KeeperError. Order of checks as in Apache 3.9.5.
+Each handler returns the body of the reply, or raises KeeperError. Order of checks as in Apache
+3.9.5.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-from keepfast.replica.backpressure import ID_WORK, MULTI_READ_WORK, WATCH_WORK
+from keepfast.replica.backpressure import ID_WORK, MULTI_READ_WORK, NAME_WORK, WATCH_WORK
 from keepfast.replica.connection import Connection
 from keepfast.replica.events import missed_events
 from keepfast.replica.service import Service
@@ -56,7 +57,7 @@ _DATA_HEADER: Final = _MULTI_HEADER.pack(OpCode.GET_DATA, False, 0)
 _CHILDREN_HEADER: Final = _MULTI_HEADER.pack(OpCode.GET_CHILDREN, False, 0)
 _HEADER_SIZE: Final = 8
 # A read of the shortest path in a multiRead.
-_LEAST_SUB_READ: Final = 15
+_MIN_SUB_READ: Final = 15
 _NO_ERROR: Final = encode(ErrorResponse(0))
 # Watches that are set again in one turn, about a millisecond.
 # Not Final, which would put the number into compiled code: tests make it small.
@@ -66,15 +67,15 @@ _WATCHES_AT_ONCE = 500
 _XID_SIZE: Final = 4
 _OP_SIZE: Final = 4
 _PATH_AT: Final = 8
-# In a frame, its length and the xid are in front of that.
+# In a frame, its length and the xid are before that.
 _LENGTH_SIZE: Final = 4
 _frame_at: Final = Struct(">iii").unpack_from
 _FRAME_OP_AT: Final = 8
-_LEAST_PAYLOAD: Final = 13
+_MIN_PAYLOAD: Final = 13
 _GET_DATA_OP: Final = OpCode.GET_DATA.value
 _path_size: Final = _INT.unpack_from
 _pack_int: Final = _INT.pack
-# A reply's length, xid, zxid and error; behind it the length of the data, data and Stat.
+# A reply's length, xid, zxid and error; after it the length of the data, data and Stat.
 _pack_reply: Final = Struct(">iiqi").pack
 _REPLY_SIZE: Final = 16
 
@@ -121,10 +122,10 @@ def answer_single(service: Service, connection: Connection, data: bytes) -> byte
     """The reply to a client that sent one plain getData, and for which nothing else is under way.
 
     None: it is not so, and nothing was done. Clients that wait for each reply are heard like this;
-    it differs from the general way in cost alone.
+    it differs from the slow path in cost alone.
     """
     size = len(data) - _LENGTH_SIZE
-    if size < _LEAST_PAYLOAD:
+    if size < _MIN_PAYLOAD:
         return None
     stated, xid, op = _frame_at(data)
     frames = connection.frames
@@ -202,7 +203,7 @@ def exists(service: Service, connection: Connection, payload: bytes) -> bytes:
 def get_children(service: Service, connection: Connection, payload: bytes) -> bytes:
     path, watch = _GET_CHILDREN(payload, _HEADER_SIZE, len(payload), service.max_field)[0]
     node = _found(service, connection, path, Perms.READ)
-    # Before the watch is set: it may take several turns, and the watch is told of what changes
+    # Before the watch is set: it may take several turns, and the watch is notified of what changes
     # after the reply.
     names = service.child_lists.of(service.tree, path, node)
     if watch:
@@ -213,7 +214,7 @@ def get_children(service: Service, connection: Connection, payload: bytes) -> by
 def get_children2(service: Service, connection: Connection, payload: bytes) -> bytes:
     path, watch = _GET_CHILDREN(payload, _HEADER_SIZE, len(payload), service.max_field)[0]
     node = _found(service, connection, path, Perms.READ)
-    # Before the watch is set: it may take several turns, and the watch is told of what changes
+    # Before the watch is set: it may take several turns, and the watch is notified of what changes
     # after the reply.
     names = service.child_lists.of(service.tree, path, node)
     if watch:
@@ -261,12 +262,14 @@ def get_all_children_number(service: Service, connection: Connection, payload: b
 def get_ephemerals(service: Service, connection: Connection, payload: bytes) -> bytes:
     prefix = codec_of(GetEphemeralsRequest).decode(payload, _HEADER_SIZE).prefix_path
     paths = service.tree.ephemerals.get(connection.session_id, set())
+    connection.work += NAME_WORK * len(paths)
     if prefix and prefix.strip() and prefix != "/":
         paths = {path for path in paths if path.startswith(prefix)}
     return encode(GetEphemeralsResponse(tuple(paths)))
 
 
 def who_am_i(_service: Service, connection: Connection, _payload: bytes) -> bytes:
+    connection.work += NAME_WORK * len(connection.ids)
     infos = []
     for held in connection.ids:
         user = held.id.partition(":")[0] if held.scheme == "digest" else held.id
@@ -280,7 +283,7 @@ def ping(_service: Service, _connection: Connection, _payload: bytes) -> bytes:
 
 def multi_read(service: Service, connection: Connection, payload: bytes) -> bytes:
     options, check = service.options, None
-    if len(payload) > options.max_multi_reads * _LEAST_SUB_READ:
+    if len(payload) > options.max_multi_reads * _MIN_SUB_READ:
         check = _ReadCount(options.max_multi_reads)
     reads = decode_multi_request(OpCode.MULTI_READ, payload, _HEADER_SIZE, check=check)
     connection.work += MULTI_READ_WORK * len(reads)
@@ -386,7 +389,7 @@ def _set_again(
     payload: bytes,
     record: type[SetWatches] | type[SetWatches2],
 ) -> bytes:
-    """Set watches again after a reconnect, some in each turn; what changed meanwhile is told now.
+    """Re-register watches after a reconnect, some in each turn, and report what changed meanwhile.
 
     A client sends thousands of them in each of many requests. All are read before the first is set.
     """
@@ -405,7 +408,7 @@ def _set_again(
                 add(kind, path, connection)
             else:
                 service.send(connection, encode_event(event, path))
-    except MalformedRecord:
+    except (KeeperError, MalformedRecord):
         connection.unfinished = None
         raise
     if count == _WATCHES_AT_ONCE:

@@ -1,41 +1,40 @@
-"""Replies to reads that are likely to be asked for again.
+"""A cache of replies to reads.
 
-A reply is kept by the question as it came, with the bytes of the znode that it was made of.
-Whatever changes a znode gives it new bytes, never the same: while it has those, the reply is right,
-whoever changed it and however the tree came about. Nothing has to be thrown away when a znode
-changes.
+A reply is cached by the bytes of the request, with the bytes object of the znode that it was built
+from. Every change of a znode creates a new object: while the znode still has the old one, the reply
+is valid, however the tree came about. Nothing has to be invalidated when a znode changes.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# How many are kept. Low: a working set does not fit. High: memory for what nobody asks for.
+# How many are cached. Low: a working set does not fit. High: wasted memory.
 _MOST: Final = 4096
-# Longer ones are made anew each time.
-_MOST_BYTES: Final = 1024
-# When all places are taken, this long passes before everything is forgotten: a client that walks
-# over the whole tree would otherwise cost the others their replies again and again.
-_LEAST_MS: Final = 1000
+# Longer ones are rebuilt each time.
+_MAX_BYTES: Final = 1024
+# When all places are taken, this long passes before the cache is cleared: a client that walks the
+# whole tree would otherwise evict the others' replies again and again.
+_MIN_MS: Final = 1000
 
 
 class RecentReads:
-    """Keeps replies to reads for the next one who asks the same."""
+    """Caches replies to reads."""
 
     __slots__ = ("_since_ms", "replies")
 
     def __init__(self) -> None:
-        # Request behind its xid -> path, bytes of the znode, reply behind its zxid and error.
+        # Request after its xid -> path, bytes of the znode, reply after its zxid and error.
         self.replies: dict[bytes, tuple[str, bytes, bytes]] = {}
         self._since_ms = 0
 
     def keep(self, question: bytes, path: str, packed: bytes, body: bytes, now_ms: int) -> None:
         """Keep the reply that was made of a znode without children."""
         replies = self.replies
-        if len(body) > _MOST_BYTES:
+        if len(body) > _MAX_BYTES:
             return
         if len(replies) >= _MOST:
-            if now_ms - self._since_ms < _LEAST_MS:
+            if now_ms - self._since_ms < _MIN_MS:
                 return
             replies.clear()
         if not replies:

@@ -1,4 +1,4 @@
-"""Changes of the membership, on the server that leads."""
+"""Membership changes, on the leader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keepfast.wire import ErrorCode, KeeperError, Zxid
 
 
 class Reconfiguration:
-    """Decides whether a change may be, and has both memberships agree on it; for one term."""
+    """Decides whether a change is allowed, and has both memberships vote on it; for one term."""
 
     def __init__(self, options: QuorumOptions, leader: Leader) -> None:
         self._options = options

@@ -1,20 +1,20 @@
 """A server without I/O: bytes from clients in, bytes to clients and records to store out.
 
-Theory of operation.  The driver calls `tell_time`, then one of `receive`, `log_durable`, `tick`,
+Theory of operation.  The driver calls `set_clock`, then one of `receive`, `log_durable`, `tick`,
 `lost`; afterwards it takes what is in `appends`, `dirty` and `closing` of the service (service.py),
-and steps of logins that take long in `proofs`. These are all the effects there are: lists of plain
-values, because a request costs microseconds here. The replica joins the parts, each of which works
-on the service alone.
+and steps of logins that take long in `proofs`. These are all its effects: lists of plain values,
+because a request costs microseconds here. The replica joins the parts, each of which works on the
+service alone.
 
 Where writes go is the server's role.  Alone, or as a leader, it makes a txn of a write at once
 (proposer.py) and applies and answers it when it is committed; alone, it is a quorum of one, and
-durable is committed.  As a learner it passes writes on (forwarder.py).  Without a role it serves
+durable is committed.  As a learner it forwards writes (forwarder.py).  Without a role it serves
 nobody.  A read is answered at once, unless a write of the same connection is under way: then it
 waits in the connection's queue, so that a client reads what it wrote and gets replies in the
 order of its requests.
 
 Events are queued to connections while a txn is applied, before any reply that can show the new
-state, so that no client sees a change before it is told of it.
+state, so that no client sees a change before it is notified of it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from keepfast.replica.backpressure import (
     stall,
 )
 from keepfast.replica.client_limits import ClientLimits
+from keepfast.replica.commit_turns import next_stop
 from keepfast.replica.commits import Commits
 from keepfast.replica.connection import Connection, Phase
 from keepfast.replica.forwarder import Forwarder
@@ -120,6 +121,8 @@ class Replica:
         # Steps of logins that take long.
         self.proofs: list[Proof] = []
         self._ticked_ms = now_ms
+        # Alone: what is on disk, and may be applied.
+        self._durable = Zxid(-1)
         self._number = 0
         # The role: at most one of the two is there, or neither and it is read-only.
         self.proposer: Proposer | None = None
@@ -177,7 +180,7 @@ class Replica:
         self.service.last_zxid = max(tree.last_zxid, make_zxid(epoch, 0))
 
     def show(self, tree: Tree) -> None:
-        """Serve a tree as it is to clients that are content with that (read-only mode)."""
+        """Serve a tree as it is to read-only clients (read-only mode)."""
         self._serve("the server is read-only now", tree)
         self.service.sessions = TouchTable(tree)
         self.service.is_read_only = True
@@ -215,7 +218,7 @@ class Replica:
 
     # -- what the driver calls -------------------------------------------------------------------
 
-    def tell_time(self, now_ms: int, wall_ms: int) -> None:
+    def set_clock(self, now_ms: int, wall_ms: int) -> None:
         """Monotonic time for deadlines, wall clock time for txns; call it before anything else."""
         self.service.now_ms = now_ms
         self.service.wall_ms = wall_ms
@@ -226,7 +229,7 @@ class Replica:
         return self.service.outstanding
 
     def take_proofs(self) -> list[Proof]:
-        """The steps of logins that are to be taken aside of the loop."""
+        """The login steps that are to be taken off the loop."""
         proofs, self.proofs = self.proofs, []
         return proofs
 
@@ -246,7 +249,7 @@ class Replica:
         return connection
 
     def identify(self, address: str, scheme: str, credentials: bytes) -> list[Id]:
-        """The ids that somebody proves who is not connected as a client; may be none."""
+        """The ids proven by someone who is not connected as a client; may be none."""
         stranger = Connection(0, address, 0, self.options.max_frame_bytes, self.now_ms)
         return self._authenticator.proven_ids(stranger, scheme, credentials)
 
@@ -307,10 +310,17 @@ class Replica:
 
     def log_durable(self, zxid: Zxid) -> None:
         """Records up to `zxid` are on disk; alone, that commits them."""
-        self.commit(zxid)
+        self._durable = zxid
+        while True:
+            stop = next_stop(self.service, zxid)
+            if stop <= self.service.last_zxid and stop < zxid:
+                return  # `continue_work` follows
+            self.commit(stop)
+            if stop >= zxid:
+                return
 
     def commit(self, zxid: Zxid) -> None:
-        """The txns that this server proposed up to `zxid` are agreed on: apply them, in order."""
+        """The txns that this server proposed up to `zxid` are committed: apply them, in order."""
         proposer = self.proposer
         if proposer is None:
             return
@@ -322,20 +332,23 @@ class Replica:
             for connection, held in self.throttle.released():
                 self.handle_all(connection, held)
 
-    def go_on(self) -> None:
-        """Others had their turn: make more of a long txn, forget more watches."""
+    def continue_work(self) -> None:
+        """Others had their turn: apply more, make more of a long txn, forget more watches."""
         if self.service.watches and self.service.watches.forget_some():
             self.service.has_more_work = True
-        if self.proposer is not None:
-            self.proposer.go_on()
+        proposer, proposals = self.proposer, self.service.proposals
+        if proposer is not None:
+            if proposer.is_alone and proposals and proposals[0].zxid <= self._durable:
+                self.log_durable(self._durable)
+            proposer.continue_work()
 
     def commit_learned(
         self, entries: Iterable[bytes], applied: Callable[[LogEntry | None], None]
     ) -> None:
-        """Txns that the leader proposed are agreed on: apply them, in order. Raises ReplayConflict.
+        """Txns that the leader proposed are committed: apply them, in order. Raises ReplayConflict.
 
         `applied` hears of each when the tree has it and before the next one is asked for; None
-        stands for a plain setData, behind which the tree had the digest that the txn carries.
+        stands for a plain setData, after which the tree had the digest that the txn carries.
         """
         forwarder = self.forwarder
         invariant(forwarder is not None, "only a learner applies the txns of others")
@@ -355,9 +368,9 @@ class Replica:
                 self.handle_ready()
 
     def tick(self, heard_up_to: HeardUpTo | None = None) -> None:
-        """Expire sessions and clean up; call it about once a tick.
+        """Expire sessions and clean up; call it about once per tick.
 
-        `heard_up_to`: of a leader, whose learners tell it which sessions they have heard of.
+        `heard_up_to`: for a leader, whose learners report which sessions they have heard from.
         """
         self.throttle.tick()
         is_late = self.now_ms - self._ticked_ms > _LATE_TICKS * self.options.tick_ms
@@ -386,7 +399,7 @@ class Replica:
 
     def handle_all(self, connection: Connection, payloads: list[bytes]) -> None:
         """Handle requests in order, as long as the connection is open."""
-        if connection.is_stalled or connection.is_throttled or connection.is_behind_reads:
+        if connection.is_stalled or connection.is_throttled or connection.waits_for_reads:
             connection.held.extend(payloads)
             return
         if connection.owes_identity:
@@ -446,7 +459,7 @@ class Replica:
             self.handle_all(connection, later)
 
     def _handle_ordered(self, connection: Connection, xid: int, op: int, payload: bytes) -> None:
-        """A read behind a write, or something else that is no write."""
+        """A read after a write, or something else that is no write."""
         service = self.service
         if op == _SYNC and service.is_read_only:
             self._write(connection, xid, op, payload)
@@ -470,22 +483,22 @@ class Replica:
             body = encode_string(codec_of(SyncRequest).decode(payload, _HEADER_SIZE).path)
         except MalformedRecord:
             code = ErrorCode.MARSHALLING_ERROR
-            self._answer_behind_writes(connection, waiting, xid, code)
+            self._answer_after_writes(connection, waiting, xid, code)
             return
         if self.forwarder is not None:
             self.forwarder.sync(connection, waiting, xid, body)
         elif self.proposer is not None:
             self.proposer.when_free(lambda: self.syncs.ask(connection, waiting, xid, body))
 
-    def _answer_behind_writes(
+    def _answer_after_writes(
         self, connection: Connection, waiting: PendingWrite, xid: int, code: int
     ) -> None:
         syncs = self.syncs
         if self.proposer is None:
-            syncs.answer_behind_writes(connection, waiting, xid, b"", code)
+            syncs.answer_after_writes(connection, waiting, xid, b"", code)
         else:
             self.proposer.when_free(
-                lambda: syncs.answer_behind_writes(connection, waiting, xid, b"", code)
+                lambda: syncs.answer_after_writes(connection, waiting, xid, b"", code)
             )
 
     def _write(self, connection: Connection, xid: int, op: int, payload: bytes) -> None:
@@ -499,13 +512,13 @@ class Replica:
             self._refuse_large(connection)
         elif not service.is_writable:
             # Not even the refusal can be logged, so no zxid is used up.
-            # Nor is one shown: a write in front of it may show a later one than is known now.
+            # Nor is one shown: a write before it may show a later one than is known now.
             reply = encode_reply(xid, -1, ErrorCode.SYSTEM_ERROR)
             answer(service, connection, waiting, reply)
         elif proposer is not None:
             request = self._decode(op, payload) if op != _MULTI else self._late_multi(payload)
             if isinstance(request, UnreadableError):
-                self._answer_behind_writes(connection, waiting, xid, request.code)
+                self._answer_after_writes(connection, waiting, xid, request.code)
                 return
             caller = connection.caller
             if not proposer.is_owner(caller.session_id, service.server_id):
@@ -544,7 +557,7 @@ class Replica:
         connection.free_ms = -1
 
     def proved(self, proof: Proof) -> None:
-        """A step of a login was taken: answer it, and handle what came behind it."""
+        """A step of a login was taken: answer it, and handle what came after it."""
         connection = proof.connection
         if connection.is_open:
             connection.is_throttled = False
@@ -564,7 +577,7 @@ class Replica:
             self.close(connection, verdict.close_reason)
 
     def _identify(self, connection: Connection, payloads: list[bytes]) -> list[bytes]:
-        """Handle requests until the client has said who it is; gives those behind that."""
+        """Handle requests until the client has said who it is; returns those after that."""
         for position, payload in enumerate(payloads):
             if not connection.owes_identity:
                 return payloads[position:]

@@ -17,7 +17,7 @@ class ThrottleOptions(msgspec.Struct, frozen=True):
 
     # Connections that may come at once; 0: no limit. Low: clients that come back together wait.
     connection_tokens: int = 0
-    # So many tokens are added in so many ms.
+    # This many tokens are added per interval in ms.
     fill_count: int = 1
     fill_ms: int = 1
     # How often the chance of a refusal changes; -1: nobody is refused by chance.
@@ -49,7 +49,7 @@ class ThrottleOptions(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOptions:
-    """What a server allows its clients, and how patient it is."""
+    """Limits and timeouts for a server's clients."""
 
     server_id: int = 1
     # Unit of session deadlines. Small: more timer work. Large: dead sessions live longer.
@@ -73,7 +73,7 @@ class ReplicaOptions:
     # reader of large znodes waits for the network between them. High: each such reader costs it.
     max_burst_bytes: int = 1 << 20
     # Replies up to this size are not counted there: as many as one read of a socket can ask for are
-    # no burden. Low: counting shows in the cost of every read. High: it is no bound any more.
+    # no burden. Low: counting shows in the cost of every read. High: the limit has no effect.
     uncounted_reply_bytes: int = 1024
     # About how many bytes of replies, and of work that takes as long, may wait between the writes
     # that one client has under way. Low: clients that send reads and writes together wait for each
@@ -84,15 +84,18 @@ class ReplicaOptions:
     max_multi_reply_bytes: int = 16 << 20
     # Reads in one multiRead; more are refused with -5. High: others wait for all of them.
     max_multi_reads: int = 10_000
-    # Requests of one connection that wait behind its writes. Bounds memory only: a client that
+    # Requests of one connection that wait after its writes. Bounds memory only: a client that
     # pipelines more is cut off.
     max_queued_requests: int = 100_000
+    # What the watches of one connection may take, about; more are refused with -125. Low: clients
+    # that watch a lot are refused. High: each connection can take so much memory.
+    max_watch_bytes: int = 128 << 20
     # Whether new sessions are known to their server alone, and whether one becomes a global one
     # when it creates an ephemeral. On: clients that only read cost no txns. Without upgrading,
     # their ephemerals are refused.
     has_local_sessions: bool = False
     has_session_upgrades: bool = False
-    # Whether the leader of an ensemble takes clients. Off: it does its own work only, and with one
+    # Whether the leader of an ensemble serves clients. Off: it does its own work only, and with one
     # server left nobody is served.
     is_leader_serving: bool = True
     # `user:hash` of the superuser, who may do anything; None: there is none.
@@ -102,7 +105,7 @@ class ReplicaOptions:
     container_max_per_minute: int = 10_000
     # A container that never had a child goes after this long; 0: it stays.
     container_max_never_used_ms: int = 0
-    # Whether `Service.audits` tells of every change: costs a record and a log line a write.
+    # Whether `Service.audits` reports every change: costs a record and a log line per write.
     is_audited: bool = False
     passwords: SessionPasswords = field(default_factory=SessionPasswords)
     authentication: AuthenticationOptions = field(default_factory=AuthenticationOptions)

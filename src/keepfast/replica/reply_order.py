@@ -1,6 +1,6 @@
-"""Replies leave in the order of the requests: what is ready is sent, what is not holds up the rest.
+"""Replies are sent in request order: what is ready is sent, what is not delays the rest.
 
-A read behind a write waits in its connection's queue and is answered here, once the write is. What
+A read after a write waits in its connection's queue and is answered here, once the write is. What
 stalls (backpressure.py) waits longer, but never until the next write of its connection is applied:
 it would show that one (parked_reads.py).
 """
@@ -21,7 +21,7 @@ from keepfast.wire import ErrorCode, KeeperError, MalformedRecord, OpCode, Xid, 
 
 _REQUEST_HEADER: Final = Struct(">ii")
 _pack_zxid: Final = Struct(">q").pack
-# Where the zxid of a reply's frame stands: behind its length and its xid.
+# Where the zxid of a reply's frame stands: after its length and its xid.
 _ZXID_AT: Final = 8
 _ZXID_END: Final = 16
 _OPEN: Final = Phase.OPEN
@@ -62,7 +62,7 @@ def answer_sync(
     body: bytes,
     code: int = 0,
 ) -> None:
-    """Answer a sync, or what was refused behind others, now."""
+    """Answer a sync, or what was refused after others, now."""
     op = NO_OPERATION if code else _SYNC
     waiting.shows_present = True
     service.note(service.statistics.slow_reads, connection, op, xid, waiting.since_ms)
@@ -76,9 +76,9 @@ def send_ready(service: Service, connection: Connection) -> None:
 
 
 def send_overdue(service: Service, connection: Connection) -> None:
-    """A write of this connection is about to be applied: send all that is in front of it.
+    """A write of this connection is about to be applied: send all that is before it.
 
-    That is what was stalled. Whoever lets too much wait is cut off.
+    That is what was stalled. A client that lets too much wait is cut off.
     """
     if connection.phase is _OPEN:
         _send(service, connection, is_overdue=True)
@@ -135,8 +135,8 @@ def _send(service: Service, connection: Connection, *, is_overdue: bool) -> None
     if is_overdue and not is_open:
         out.clear()
         service.cut_off(connection, size)
-    elif connection.is_behind_reads and not queue:
-        connection.is_behind_reads = False
+    elif connection.waits_for_reads and not queue:
+        connection.waits_for_reads = False
         if not connection.is_held_up:
             held, connection.held = connection.held, []
             service.ready.append((connection, held))

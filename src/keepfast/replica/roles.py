@@ -22,6 +22,14 @@ class Role(Enum):
     FOLLOWING = "following"
     OBSERVING = "observing"
 
+    @property
+    def mode(self) -> str:
+        """As logs, `stat` and `status` name it."""
+        return _MODES.get(self.value, "looking")
+
+
+_MODES = {"leading": "leader", "following": "follower", "observing": "observer"}
+
 
 class CatchUpReport(NamedTuple):
     """How a learner got its leader's history."""
@@ -34,7 +42,7 @@ class CatchUpReport(NamedTuple):
 
 
 class StoreFacts(msgspec.Struct, frozen=True):
-    """What a server's disk says when it starts, and whom to ask about its history later."""
+    """What a server's disk holds when it starts, and where to query its history later."""
 
     standing: Standing
     tree: Tree | None
@@ -43,7 +51,7 @@ class StoreFacts(msgspec.Struct, frozen=True):
     current_epoch: int | None
     ensemble: str | None
     ensemble_since: int
-    # The last membership that it knew to be agreed on, as its text.
+    # The last membership that it knew to be committed, as its text.
     membership: bytes | None
     history: Callable[[], ProvenHistory]
     # What it holds for session passwords.

@@ -6,9 +6,9 @@
     username="bob",response=...,...   ->
                                       <-    rspauth=...
 
-One exchange a connection: whatever comes behind it fails, as in Java's own implementation. Nonces
+One exchange per connection: whatever comes after it fails, as in Java's own implementation. Nonces
 are an argument, so that a simulated server gives the same answers every time. Only the quality of
-protection `auth` is offered: nothing behind the exchange is signed or encrypted by it; that is for
+protection `auth` is offered: nothing after the exchange is signed or encrypted by it; that is for
 TLS to do.
 """
 
@@ -36,7 +36,7 @@ _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 
 class Exchange(Protocol):
-    """The server's side of one exchange, by whatever mechanism."""
+    """The server's side of one exchange, with any mechanism."""
 
     # The name that was proven; None until then.
     user: str | None
@@ -46,7 +46,7 @@ class Exchange(Protocol):
 
 
 class DigestService(NamedTuple):
-    """What both sides have to agree on beside the password."""
+    """What both sides have to agree on besides the password."""
 
     protocol: str
     realm: str
@@ -94,7 +94,7 @@ class DigestMd5:
             return challenge.encode()
         if self._state is _State.OVER:
             raise _failed("the exchange is over")
-        # Whatever happens now: a nonce is good for one attempt.
+        # Whatever happens now: a nonce is valid for one attempt.
         self._state = _State.OVER
         user, answer = self._check(_directives(token))
         self.user = user
@@ -228,7 +228,7 @@ def _directives(token: bytes) -> dict[str, bytes]:
             raise _failed(f"not a digest response from byte {position} on")
         name, quoted, plain = match[1].decode().lower(), match[2], match[3]
         value = plain if quoted is None else _ESCAPED.sub(rb"\1", quoted)
-        # Two different values: whoever reads the other one sees another user.
+        # Two different values: another reader might see another user.
         if found.setdefault(name, value) != value:
             raise _failed(f"{name} is given twice")
         position = match.end()

@@ -1,7 +1,8 @@
-"""How the servers of an ensemble come to have one secret for session passwords, by themselves.
+"""How the servers of an ensemble agree on one secret for session passwords.
 
-A client may come back to any server, so a password by a secret must not be given out before every
-member has that secret: one that is Apache's, or is down, may be the next that the client asks.
+A client may reconnect to any server, so a password derived from a secret must not be issued before
+every member has that secret: an Apache server, or one that is down now, may be the next one that
+the client connects to.
 
     made     a leader whose members are all there, and all of our kind, makes it and says it to them
     held     each has it on disk and says so. It is not in use
@@ -11,8 +12,8 @@ member has that secret: one that is Apache's, or is down, may be the next that t
 
 So whoever leads later holds it: a secret that is in use is never lost to an election, and one that
 a leader does not hold was never in use. A leader that holds it and does not know that it is in use
-is told by the receipts. Who joins later is told before it serves. Ids that were given out before
-that time keep their passwords (session_passwords.py).
+learns so from the receipts. A server that joins later receives it before it serves. Ids that were
+given out before that time keep their passwords (session_passwords.py).
 
 A server with a secret of its operator's takes no part, and neither does one that is to have
 passwords as Apache's: with it, no secret comes into use.
@@ -70,7 +71,7 @@ class SecretExchange:
 
     @property
     def offer(self) -> bytes | None:
-        """What learners of our kind are told."""
+        """What our own learners are sent."""
         return None if self._held is None or not self._is_on else encode_offer(self._held)
 
     # -- leading ---------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ class SecretExchange:
     # -- learning --------------------------------------------------------------------------------
 
     def on_said(self, data: bytes | None) -> bytes | None:
-        """What the leader said with a packet; gives the answer, once it is on disk."""
+        """What the leader said with a packet; returns the answer, once it is on disk."""
         offer = decode_offer(data) if self._is_on else None
         if offer is None:
             return None
@@ -159,5 +160,5 @@ class SecretExchange:
         self._stored = secret
 
     def not_stored(self) -> None:
-        """The disk could not take it: it is tried again when it is said again."""
+        """The disk could not store it: this is retried when it is sent again."""
         self._held = self._stored

@@ -52,6 +52,7 @@ class Service:
         "server_id",
         "sessions",
         "skips_acls",
+        "spent",
         "stalled",
         "statistics",
         "strangers",
@@ -75,20 +76,21 @@ class Service:
         # Monotonic time for deadlines, wall clock time for txns.
         self.now_ms = now_ms
         self.wall_ms = wall_ms
-        # What is served; what replies show: the last txn, or the start of the epoch; who lives.
+        # The tree that is served; the zxid in replies: the last txn, or the start of the epoch;
+        # sessions.
         self.tree = tree
         self.last_zxid = tree.last_zxid
         self.sessions: SessionTracker | TouchTable = SessionTracker(options.tick_ms)
-        # Whether records are taken. Not on a full disk: reads go on, writes are refused.
+        # Whether records are accepted. Not on a full disk: reads continue, writes are refused.
         self.is_writable = True
         self.is_read_only = False
-        self.watches: WatchTable[Connection] = WatchTable()
+        self.watches: WatchTable[Connection] = WatchTable(options.max_watch_bytes)
         self.recent_reads = RecentReads()
         self.child_lists = ChildLists()
         # Txns that were made here and are not committed yet, and the last one that ever was.
         self.proposals: deque[Proposal | PlainWrite] = deque()
         self.last_proposed = Zxid(0)
-        # Whether a long txn is being made, behind which all other writes have to wait; and what
+        # Whether a long txn is being made, after which all other writes have to wait; and what
         # waits, in order (proposer.py).
         self.is_busy = False
         self.postponed: deque[Callable[[], None]] = deque()
@@ -113,7 +115,9 @@ class Service:
         self.stuck: list[Connection] = []
         # Those whose next request was begun and takes more than this turn.
         self.unfinished: dict[Connection, None] = {}
-        # Whether something that takes many turns goes on when others had theirs.
+        # Work of this turn on what is committed (commit_turns.py).
+        self.spent = 0
+        # Whether something that takes many turns continues when others had theirs.
         self.has_more_work = False
         # None: changes are not audited.
         self.audits: list[AuditRecord] | None = [] if options.is_audited else None
@@ -141,7 +145,7 @@ class Service:
         return closing
 
     def take_unfinished(self) -> dict[Connection, None]:
-        """The connections whose requests go on when others had their turn."""
+        """The connections whose requests continue when others have had their turn."""
         unfinished, self.unfinished = self.unfinished, {}
         return unfinished
 
@@ -151,7 +155,7 @@ class Service:
         return stuck
 
     def take_audits(self) -> list[AuditRecord]:
-        """What is to be told by the audit log."""
+        """The records for the audit log."""
         audits, self.audits = self.audits or [], []
         return audits
 

@@ -1,9 +1,9 @@
-"""The passwords by which clients get their sessions back, at any server of the ensemble.
+"""The passwords with which clients resume their sessions, at any server of the ensemble.
 
 Apache computes a session's password from its id, so whoever knows the id knows the password. With a
 secret that all servers share it is an HMAC of the id instead. Nothing is stored with a session:
-which of the two holds is decided by its id, which tells when the server that gave it out was
-started. So all servers give the same answer, also about sessions that are older than the secret,
+which of the two applies is decided by its id, which shows when the server that issued it was
+started. So all servers give the same answer, even about sessions that are older than the secret,
 and no session ever has two passwords.
 """
 
@@ -27,7 +27,7 @@ _NEAR: Final = 1 << 37
 
 @dataclass(frozen=True, slots=True)
 class SessionPasswords:
-    """By a secret, from a time on; without one, Apache's."""
+    """Derived from a secret, from a given time on; without one, Apache's."""
 
     secret: bytes = field(default=b"", repr=False)
     # Wall clock time: sessions of servers that were started earlier have Apache's passwords.
@@ -41,11 +41,11 @@ class SessionPasswords:
         return digest(self.secret, name, "sha256")[:_PASSWORD_BYTES]
 
     def admits(self, session_id: int, password: bytes | None) -> bool:
-        """Whether this is the password of a session; the time that it takes tells nothing."""
+        """Whether this is the password of a session; compared in constant time."""
         return compare_digest(self.of(session_id), password or b"")
 
     def is_older(self, session_id: int) -> bool:
-        """Whether an id is not one that was given out since the secret counts."""
+        """Whether an id was issued before the secret took effect."""
         clock = session_id >> _CLOCK_SHIFT & _CLOCK_MASK
         # 40 bits of ms are 35 years: what is less than half of that apart is in order.
         apart = (clock - self.since_ms) & _CLOCK_MASK

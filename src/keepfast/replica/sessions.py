@@ -55,7 +55,7 @@ class SessionTracker:
         return True
 
     def forget(self, session_id: int) -> None:
-        """Stop to watch over a session."""
+        """Stop tracking a session."""
         self.timeouts.pop(session_id, None)
         deadline = self._deadlines.pop(session_id, None)
         if deadline is not None:
@@ -91,13 +91,13 @@ class SessionTracker:
 
 
 class TouchTable:
-    """The sessions as a learner sees them: the leader watches over them, and is told who lives."""
+    """The sessions as a learner sees them: the leader tracks them, and is sent the live ones."""
 
     __slots__ = ("_tree", "touched")
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        # Session -> timeout, of those heard of since the leader was told last.
+        # Session -> timeout, of those heard from since the last report to the leader.
         self.touched: dict[int, int] = {}
 
     def __contains__(self, session_id: object) -> bool:

@@ -1,9 +1,9 @@
 """What a replica counts, for reports.
 
-Counting is on the path of every request, so it is kept to plain additions; what a report shows
-is worked out when somebody asks. Reads show how: nearly all of them are answered in the turn of the
-driver in which they came, that is within the same millisecond, so they are only counted. The
-driver tells of those turns that took longer.
+Counting is on the path of every request, so it is kept to plain additions; what a report shows is
+computed on demand. Reads show how: nearly all of them are answered in the turn of the driver in
+which they came, that is within the same millisecond, so they are only counted. The driver reports
+turns that took longer.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class ReplicaStatistics:
         self.reset()
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Begin to count again."""
         # Packets: from clients; replies to reads that were answered at once; all others to clients.
         self.received = 0
         self.reads = 0
@@ -192,7 +192,7 @@ class ReplicaStatistics:
         self.throttled = 0
         self.throttled_out = 0
         self.token_deficit = Summary()
-        # By the type of the event: how many watchers were told of one.
+        # By event type: how many watchers were notified of one.
         self.watchers_told = {event.value: Summary() for event in EventType}
 
     @property

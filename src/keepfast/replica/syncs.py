@@ -1,4 +1,4 @@
-"""Replies that wait for the writes of others: syncs, and refusals that are no txns."""
+"""Replies that wait for the writes of others: syncs, and refusals that are not txns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Syncs:
         round_ = 0 if self.confirmations is None else self.confirmations.ask()
         self._wait(_Answer(connection, waiting, xid, body, 0), round_)
 
-    def answer_behind_writes(
+    def answer_after_writes(
         self, connection: Connection, waiting: PendingWrite, xid: int, body: bytes, code: int = 0
     ) -> None:
         """Answer when all txns that are proposed now are applied."""
@@ -77,7 +77,7 @@ class Syncs:
             answer_sync(self._service, *answer)
 
     def next_stop(self, zxid: Zxid) -> Zxid:
-        """How far to go on the way to `zxid`: not past a sync that nobody has confirmed."""
+        """How far to continue the way to `zxid`: not past a sync that nobody has confirmed."""
         if self._waiting and self._waiting[0].round_number > self._confirmed():
             return min(self._waiting[0].zxid, zxid)
         return zxid

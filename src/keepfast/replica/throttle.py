@@ -94,11 +94,11 @@ class Throttle:
         # With fewer writes under way, none has to wait.
         most = self._outstanding_limit + 1
         self._room = min(most, options.max_requests) if options.max_requests else most
-        # Whether the size of requests is looked at.
+        # Whether the size of requests is checked.
         self.limits_large = options.large_request_bytes > 0
 
     def tick(self) -> None:
-        """Close the connections that had time enough for a session and have none."""
+        """Close connections without a session after the deadline."""
         service, longest_ms = self._service, self._options.sessionless_ms
         for connection in list(service.strangers):
             if service.now_ms - connection.opened_ms <= longest_ms:
@@ -146,7 +146,7 @@ class Throttle:
             yield connection, held
 
     def _refused(self, connection: Connection, held: list[bytes]) -> list[bytes]:
-        """Answer what waited too long; gives the requests that are done all the same."""
+        """Answer what waited too long; returns the requests that are done all the same."""
         service = self._service
         for place, payload in enumerate(held):
             xid, op = _REQUEST_HEADER.unpack_from(payload)
@@ -155,7 +155,7 @@ class Throttle:
             service.statistics.throttled_out += 1
             waiting = PendingWrite(service.now_ms, xid, op)
             connection.queue.append(waiting)
-            # No zxid: it may be sent behind a write that shows a later one than is known now.
+            # No zxid: it may be sent after a write that shows a later one than is known now.
             waiting.reply = encode_reply(xid, -1, ErrorCode.THROTTLED_OP)
             send_ready(service, connection)
         return []

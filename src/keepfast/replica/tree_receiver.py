@@ -1,4 +1,4 @@
-"""A tree that a leader sends behind SNAP, read as its bytes come.
+"""A tree that a leader sends after SNAP, read as its bytes arrive.
 
 4     number of sessions; then each: id (8), timeout in ms (4)
 4     number of ACL lists; then each: key (8), vector of ACL
@@ -33,7 +33,7 @@ _ACL_LIMIT: Final = 1 << 26
 
 
 class TreeReceiver:
-    """Takes bytes until the tree is complete. Raises PeerProtocolError for what is no tree."""
+    """Receives bytes until the tree is complete. Raises PeerProtocolError for invalid input."""
 
     def __init__(self, zxid: Zxid) -> None:
         self.zxid = zxid
@@ -45,7 +45,7 @@ class TreeReceiver:
         self._is_signed = False
 
     def feed(self, data: bytes) -> bytes | None:
-        """Take more; gives what stands behind the tree once it is complete, None until then."""
+        """Take more; returns what stands after the tree once it is complete, None until then."""
         self.received += len(data)
         self._buffer = self._buffer + data if self._buffer else data
         try:
@@ -109,7 +109,7 @@ class TreeReceiver:
             except MalformedRecord:
                 if len(self._buffer) > _ACL_LIMIT:
                     raise
-                return False  # the list may go on in bytes that are still to come
+                return False  # the list may continue in bytes that are still to come
             self._builder.add_acl(_LONG.unpack_from(self._buffer)[0], acl)
             self._buffer = self._buffer[reader.offset :]
             self._left -= 1

@@ -1,7 +1,7 @@
-"""Requests that take longer than a turn of the loop may: a piece of them in each turn."""
+"""Requests that take longer than a turn of the loop allows: one slice per turn."""
 
 from __future__ import annotations
 
 
 class UnfinishedError(Exception):
-    """A request was begun and is not done: ask again when others had their turn."""
+    """A request was begun and is not done: ask again when others have had their turn."""

@@ -1,8 +1,8 @@
-"""Writes that go out together: to the followers, and to the disk.
+"""Writes that are sent to the followers and the disk together.
 
 What clients wrote waits in the replica until its group is complete (gathering.py), and is then
-proposed and stored in one piece. A follower is sent whole groups and stores what it gets at once;
-if it waited, too, its clients would wait twice.
+proposed and stored together. A follower is sent whole groups and stores what it gets at once; if it
+waited, too, its clients would wait twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from keepfast.replica.gathering import NO_GROUP, Gathering, Group
 from keepfast.replica.proposals import Append
 
 _SESSION_SIZE: Final = 8
-# Of the records that came together, about so many are looked at. Low: sessions are overlooked, and
+# About how many of the records that arrived together are sampled. Low: sessions are overlooked, and
 # not waited for. High: this is work for every write.
 _LOOKED_AT: Final = 64
 

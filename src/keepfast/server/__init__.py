@@ -1,7 +1,7 @@
 """The real world around a replica: sockets, clocks, files, configuration, operations.
 
 What may live here: everything that waits, listens or reads a clock. What may not: a decision about
-the protocol; it belongs into `replica` or `quorum`, where a simulation can reach it.
+the protocol; it belongs in `replica` or `quorum`, where a simulation can reach it.
 """
 
 from importlib import import_module
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from keepfast.server.election_links import LinkSecurity
     from keepfast.server.peer_network import EnsembleOptions
 else:
-    # What a server alone does not need: imported when it is asked for, as the start of a server is
-    # little else than imports.
+    # What a standalone server does not need: imported on demand, because startup is little more
+    # than imports.
     _LATE: Final = {"EnsembleOptions": "peer_network", "LinkSecurity": "election_links"}
 
     def __getattr__(name: str) -> Any:

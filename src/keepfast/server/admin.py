@@ -5,7 +5,7 @@
     /readyz[?verbose]              200 if the data is proven whole and clients are served; else 503
     /metrics                       Prometheus' text format, under Apache's names
 
-It starts before the data is read, so that probes learn what the server is waiting for.
+It starts before the data is read, so that probes can see what the server is waiting for.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class AdminServer:
         try:
             return await self._route(request)
         except (OSError, StorageError) as error:
-            # A directory that cannot be listed, for one; the client has to be told.
+            # For example, a directory that cannot be listed; the client must be informed.
             self._server.log.error("admin-failed", path=request.path, reason=error)
             return _text(f"failed: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
 
@@ -151,7 +151,7 @@ class AdminServer:
         if not name:
             return self._links()
         command = COMMANDS.get(name)
-        # Apache answers the next two with 200: scripts look at the field "error".
+        # Apache answers the next two with 200: scripts check the field "error".
         if command is None:
             return _json(CommandAnswer(error=f"Unknown command: {name}"), name)
         if command.needs_data and not (self._server.is_loaded and self._server.is_serving):
@@ -165,7 +165,9 @@ class AdminServer:
             )
             return _json(answer, name)
         answer = await command.run(self._server, self._context, request)
-        return _json(answer, name if answer.is_refused else command.name)
+        shown = name if answer.is_refused else command.name
+        # Beside the loop: it may be megabytes.
+        return await asyncio.get_running_loop().run_in_executor(None, _json, answer, shown)
 
     def _links(self) -> HttpResponse:
         url = self.options.command_url
@@ -189,8 +191,8 @@ def _json(answer: CommandAnswer, name: str) -> HttpResponse:
         )
     document = {**answer.fields, "command": name, "error": answer.error}
     # The separators are those of Apache's printer.
-    # People read it on terminals: names of znodes and users must not be commands for these.
+    # People read it on terminals: names of znodes and users must not contain escape sequences.
     body = safe_json(json.dumps(document, indent=2, separators=(",", " : "), ensure_ascii=False))
-    # Paths may hold what is not a character; it must not cost the answer.
+    # Paths may contain invalid characters, which must not break the reply.
     data = body.encode("utf-8", "replace")
     return HttpResponse(data, "application/json", answer.status, answer.headers)

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from keepfast.apache import java_hex, java_long
+from keepfast.replica import Connection
 from keepfast.server.admin_options import AdminOptions
 from keepfast.server.ensemble_report import (
     ensemble_facts,
@@ -23,6 +24,7 @@ from keepfast.server.reports import (
     ConnectionReport,
     configuration,
     connection_report,
+    data_watches,
     environment,
     node_count,
     reset_connections,
@@ -33,7 +35,7 @@ from keepfast.server.reports import (
 )
 from keepfast.server.running_server import RunningServer
 from keepfast.storage import ReadFile
-from keepfast.tree import DIGEST_VERSION, ROOT, is_allowed
+from keepfast.tree import DIGEST_VERSION, ROOT, DataWatches, is_allowed
 from keepfast.wire import Id, Perms, format_zxid
 
 _CHUNK_BYTES: Final = 256 << 10
@@ -43,14 +45,14 @@ _ALL: Final = (Perms.READ, Perms.WRITE, Perms.CREATE, Perms.DELETE, Perms.ADMIN)
 
 
 class RateLimit:
-    """Lets one through an interval."""
+    """Allows one event per interval."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
         self._next_ms: int | None = None
 
     def allows(self, now_ms: int) -> bool:
-        """Whether one may pass now; it counts if so."""
+        """Whether an event is allowed now; if so, it is counted."""
         if self._next_ms is not None and now_ms < self._next_ms:
             return False
         self._next_ms = now_ms + self._interval_ms
@@ -58,7 +60,7 @@ class RateLimit:
 
 
 class CommandContext(NamedTuple):
-    """What commands need to know of the admin server that runs them."""
+    """What commands need to know about the admin server that runs them."""
 
     options: AdminOptions
     snapshot_limit: RateLimit
@@ -66,7 +68,7 @@ class CommandContext(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """What a command gives: fields for JSON, or a stream of bytes."""
+    """The result of a command: fields for JSON, or a stream of bytes."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
@@ -74,7 +76,7 @@ class CommandAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
     stream: AsyncGenerator[bytes, None] | None = None
     stream_bytes: int = 0
-    # The caller may not run it. Apache then shows the name that was asked for, not the first one.
+    # The caller may not run it. Apache then shows the requested name, not the first one.
     is_refused: bool = False
 
 
@@ -103,6 +105,18 @@ def _showing(show: Show) -> Run:
         server: RunningServer, _admin: CommandContext, _request: HttpRequest
     ) -> CommandAnswer:
         return CommandAnswer(show(server))
+
+    return run
+
+
+def _showing_watches(show: Callable[[DataWatches[Connection]], Mapping[str, Any]]) -> Run:
+    """A command that shows watches: there may be very many, so it is done beside the loop."""
+
+    async def run(
+        server: RunningServer, _admin: CommandContext, _request: HttpRequest
+    ) -> CommandAnswer:
+        loop = asyncio.get_running_loop()
+        return CommandAnswer(await loop.run_in_executor(None, show, data_watches(server)))
 
     return run
 
@@ -192,16 +206,20 @@ def _dump(server: RunningServer) -> Mapping[str, Any]:
     }
 
 
-def _watches(server: RunningServer) -> Mapping[str, Any]:
+def _watches(watches: DataWatches[Connection]) -> Mapping[str, Any]:
     return {
         "session_id_to_watched_paths": {
-            str(session): paths for session, paths in watches_by_session(server).items()
+            str(session): paths for session, paths in watches_by_session(watches).items()
         }
     }
 
 
-def _watch_summary(server: RunningServer) -> Mapping[str, Any]:
-    summary = watch_summary(server)
+def _watches_by_path(watches: DataWatches[Connection]) -> Mapping[str, Any]:
+    return {"path_to_session_ids": watches_by_path(watches)}
+
+
+def _watch_summary(watches: DataWatches[Connection]) -> Mapping[str, Any]:
+    summary = watch_summary(watches)
     return {
         "num_connections": summary.connections,
         "num_paths": summary.paths,
@@ -383,7 +401,7 @@ async def _snapshot(
     headers = {"last_zxid": format_zxid(entry.zxid), "snapshot_size": str(entry.size)}
     if request.query.get("streaming", "true").lower() != "true" or request.method == "HEAD":
         return CommandAnswer(headers=headers)
-    # Opened before anything else runs: a purge may take its name away, not its bytes.
+    # Opened before anything else runs: a purge may remove its name, but not its bytes.
     file = server.open_snapshot(entry)
     stream = _bytes_of(file, entry.size)
     return CommandAnswer(headers=headers, stream=stream, stream_bytes=entry.size)
@@ -459,12 +477,9 @@ _TABLE: Final = (
     ),
     Command(("system_properties", "sysp"), _properties, needs_data=False),
     Command(("voting_view",), _showing(_voting_view)),
-    Command(("watch_summary", "wchs"), _showing(_watch_summary)),
-    Command(("watches", "wchc"), _showing(_watches)),
-    Command(
-        ("watches_by_path", "wchp"),
-        _showing(lambda s: {"path_to_session_ids": watches_by_path(s)}),
-    ),
+    Command(("watch_summary", "wchs"), _showing_watches(_watch_summary)),
+    Command(("watches", "wchc"), _showing_watches(_watches)),
+    Command(("watches_by_path", "wchp"), _showing_watches(_watches_by_path)),
     Command(("zabstate",), _showing(_zab_state), needs_data=False),
 )
 

@@ -1,4 +1,4 @@
-"""What the settings of the admin server and of metrics mean for a server."""
+"""Builds a server's admin and metrics options from the configuration."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from keepfast.apache import ClientAuth, ConfigError, ServerConfig
 
 @dataclass(frozen=True, slots=True)
 class AdminOptions:
-    """Where the admin server listens and what it lets people do."""
+    """Where the admin server listens and what it allows."""
 
     # Loopback: only this machine. Anything else: whoever reaches it may read and run commands.
     host: str = "127.0.0.1"
     # 0: the system chooses.
     port: int = 8080
-    # Whether a server whose admin port is taken does not start. If not, it runs without one and
-    # says so: the default port is everybody's default port.
+    # Whether a server whose admin port is taken refuses to start. If not, it runs without one and
+    # logs that: the default port is everybody's default port.
     is_required: bool = False
     command_url: str = "/commands"
     # Names by which it may be asked, besides addresses and the machine's own; "*": any.
     allowed_hosts: frozenset[str] = frozenset()
-    # Short: slow readers are cut off. Long: forgotten connections stay.
+    # Short: slow readers are cut off. Long: abandoned connections stay open.
     idle_timeout_ms: int = 30_000
     is_snapshot_enabled: bool = True
     # Between two snapshots by command. Short: snapshots in a row fill the disk.
@@ -60,7 +60,7 @@ def admin_options(config: ServerConfig) -> AdminOptions | None:
 
 
 def _names(config: ServerConfig) -> frozenset[str]:
-    """What this server may be called: as configured, or as the ensemble calls its members."""
+    """The host names of this server: as configured, or as the ensemble names its members."""
     admin = config.admin
     members = config.ensemble.membership.members
     hosts = (address.host for member in members for address in member.quorum)

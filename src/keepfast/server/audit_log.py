@@ -29,7 +29,8 @@ class AuditEvent(LogEvent):
         super().__init__("audit", fields)
 
     def __str__(self) -> str:
-        # A path may hold any character: one that ends a field or a line must not forge the next.
+        # A path may contain any character: a tab or a line end must not forge the next field or
+        # line.
         return "\t".join(f"{key}={safe_text(str(value))}" for key, value in self.fields.items())
 
 
@@ -68,7 +69,7 @@ class AuditLog:
 
 
 def user_name() -> str:
-    """Who runs this process; a number where the system knows no name."""
+    """The user running this process; a number if it has no name."""
     import getpass
 
     try:

@@ -37,7 +37,7 @@ class CertificateKeeper:
         self.context = self._take(load(config))
 
     async def watch(self, interval_seconds: float = _INTERVAL_SECONDS) -> None:
-        """Look again and again, until cancelled. A store that cannot be read changes nothing."""
+        """Poll until cancelled. A store that cannot be read changes nothing."""
         while True:
             await asyncio.sleep(interval_seconds)
             traces = self._traces()
@@ -47,7 +47,7 @@ class CertificateKeeper:
                 # Not on the loop: opening a store takes thousands of hashes, on purpose.
                 loaded = await asyncio.to_thread(self._load, self._config)
             except ConfigError as error:
-                # Tried again at every look, but told once: it may be half written.
+                # Retried at every poll, but logged once: it may be half-written.
                 if traces != self._refused:
                     self._log.warning("certificates-refused", reason=error, kept="the old ones")
                 self._refused = traces

@@ -40,7 +40,7 @@ class _Element(NamedTuple):
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """A certificate from the wire. Raises ValueError if it is none."""
+    """A certificate from the wire. Raises ValueError if it is not one."""
     from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 
     try:
@@ -64,7 +64,7 @@ def distinguished_name(certificate: Certificate) -> str:
 def names_host(certificate: Certificate, host: str) -> bool:
     """Whether a certificate is for a host, given by its name or its address.
 
-    Its alternative names count; a certificate without any is asked for its common name.
+    Its alternative names count; without any, its common name does.
     """
     from cryptography.x509 import (
         DNSName,
@@ -134,7 +134,7 @@ def _object_identifier(content: bytes) -> str:
 
 
 def _elements(data: bytes) -> Iterator[_Element]:
-    """The values that stand in a row; the bytes were read and written anew by a library."""
+    """A sequence of values; the bytes were decoded and re-encoded by a library."""
     position = 0
     while position < len(data):
         length, start = data[position + 1], position + 2
@@ -150,7 +150,7 @@ def _elements(data: bytes) -> Iterator[_Element]:
 async def confirmed_name(address: str) -> str:
     """The host name of an address, if that name has the address; OSError if not.
 
-    Whoever owns an address may say that it has any name; the name's owner has to agree.
+    Whoever owns an address may claim any name for it; the name's owner has to agree.
     """
     loop = asyncio.get_running_loop()
     name, _ = await loop.getnameinfo((address, 0), socket.NI_NAMEREQD)

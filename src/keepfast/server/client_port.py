@@ -33,7 +33,7 @@ _WRITING: Final = 4
 
 
 class ClientPort:
-    """Lets clients in, as the core says, and answers those who are none."""
+    """Accepts clients, as the core decides, and answers other callers."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ClientPort:
         return ClientProtocol(self)
 
     def accept(self, protocol: ClientProtocol, transport: asyncio.Transport) -> Connection | None:
-        """Let a socket in, if the core does."""
+        """Accept a socket, if the core does."""
         address, port = peer_address(transport.get_extra_info("peername"))
         connection = self.driver.connect(address, port, protocol.subject)
         if connection is None:
@@ -100,13 +100,13 @@ class ClientPort:
         protocol.close()
 
     def refuse_http(self, protocol: ClientProtocol, address: str) -> None:
-        """Tell a browser where it should have asked."""
+        """Tell a browser which port to use."""
         url = self._admin_url()
         advice = f"the admin server is {url or 'off'}"
         self._refuse(protocol, address, "HTTP", advice, _http_answer(url))
 
     def refuse_tls(self, protocol: ClientProtocol, address: str) -> None:
-        """Tell a TLS client that this port is none."""
+        """Tell a TLS client that this port does not speak TLS."""
         port = self.secure_port
         where = "there is none" if port is None else f"it is {port}"
         advice = f"use the secure client port; {where}"

@@ -1,8 +1,8 @@
-"""Keeps the files that show the membership beside zoo.cfg; `apache` knows what stands in them.
+"""Maintains the membership files beside zoo.cfg; `apache` defines their contents.
 
 They are for others: for Apache's server, should it take over, and for tools that read them. This
-server goes by its manifest, which is written first; that a file could not be written is a warning
-and nothing more.
+server relies on its manifest, which is written first; a file that could not be written is only a
+warning.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _ENCODING: Final = "iso-8859-1"
 
 
 def _with_permissions_of(model: str, path: str) -> None:
-    """Make an empty file that no one may read who may not read `model`: it may hold passwords."""
+    """Create an empty file with the permissions of `model`: it may hold passwords."""
     found = os.stat(model)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        # To its owner it can be given by root alone.
+        # Only root can change its owner.
         with contextlib.suppress(PermissionError):
             os.fchown(descriptor, found.st_uid, found.st_gid)
         os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
@@ -86,7 +86,7 @@ class DynamicFiles:
             self._replace(self._path + NEXT_SUFFIX, dynamic_text(proposed, has_version=True))
             self._has_proposed = True
         elif self._has_proposed or self._is_proposal_settled():
-            # Settled: whoever wrote it was stopped before it could remove it.
+            # Decided: the server was stopped before it could remove it.
             self._has_proposed = False
             with contextlib.suppress(FileNotFoundError):
                 self._disk.remove(self._path + NEXT_SUFFIX)
@@ -107,7 +107,7 @@ class DynamicFiles:
 
     def _agree(self, text: str, agreed: Membership) -> None:
         dynamic = dynamic_file_of(self._path, agreed.version)
-        # In this order: zoo.cfg must not name a file that a loss of power took back.
+        # In this order: zoo.cfg must not name a file that a power loss took back.
         self._replace(dynamic, dynamic_text(agreed, has_version=False))
         me = agreed.find(self._server_id)
         try:
@@ -119,7 +119,7 @@ class DynamicFiles:
         self._version = agreed.version
 
     def _is_proposal_settled(self) -> bool:
-        """Whether there is a proposed change that is not newer than what is committed."""
+        """Whether there is a proposed change that is not newer than the committed one."""
         try:
             text = read_file(self._disk, self._path + NEXT_SUFFIX, LONGEST_FILE_BYTES)
             return proposed_version(text) <= self._version
@@ -133,7 +133,7 @@ class DynamicFiles:
 
 
 class DynamicFileKeeper:
-    """Has the files follow what a server knows of the membership, on a thread."""
+    """Keeps the files in step with what a server knows about the membership, on a thread."""
 
     def __init__(
         self, files: DynamicFiles, server_id: ServerId, configured: Membership, log: EventLog
@@ -141,7 +141,7 @@ class DynamicFileKeeper:
         self._files = files
         self._server_id = server_id
         self._log = log
-        # As of which version the file is that zoo.cfg names; 0: as somebody wrote it by hand.
+        # The version of the file that zoo.cfg names; 0: written by hand.
         self._version = configured.version
         self._agreed: Membership | None = None
         self._proposed: Membership | None = None
@@ -150,7 +150,7 @@ class DynamicFileKeeper:
         self._told: int | None = None
 
     def start(self, agreed: Membership) -> None:
-        """Keep a copy of the operator's file; write anew what an earlier run could not."""
+        """Keep a copy of the operator's file; retry what an earlier run could not write."""
         self._is_behind = True
         self.use(agreed)
 
@@ -163,18 +163,18 @@ class DynamicFileKeeper:
             self._agreed, self._version, self._is_behind = agreed, agreed.version, True
         if self._proposed is not None and self._proposed.version <= agreed.version:
             self._proposed, self._is_behind = None, True
-        self._go_on()
+        self._continue_work()
 
     def follow(self, quorums: Quorums) -> None:
-        """What decides has changed."""
+        """The membership in force has changed."""
         proposed = self._proposed
         if quorums.next is not None:
             self._propose(quorums.next)
         elif proposed is not None and quorums.current.version < proposed.version:
-            self._propose(None)  # it was taken back; one that was committed waits for `use`
+            self._propose(None)  # it was undone; one that was committed waits for `use`
 
     def note_proposals(self, entries: Iterable[bytes]) -> None:
-        """These go to the log. Whoever restarts with a change at its end lets both sides decide."""
+        """These are being logged. A restart with a change at the log's end needs both quorums."""
         for entry in entries:
             if is_reconfig(entry):
                 with contextlib.suppress(MalformedRecord):
@@ -183,15 +183,15 @@ class DynamicFileKeeper:
     def _propose(self, proposed: Membership | None) -> None:
         if proposed != self._proposed:
             self._proposed, self._is_behind = proposed, True
-            self._go_on()
+            self._continue_work()
 
     async def stop(self) -> None:
-        """Finish; what could not be written is tried once more, for whoever takes over."""
-        self._go_on()
+        """Finish; what could not be written is tried once more, for the next server."""
+        self._continue_work()
         if self._work is not None:
             await self._work
 
-    def _go_on(self) -> None:
+    def _continue_work(self) -> None:
         if self._is_behind and (self._work is None or self._work.done()):
             self._work = spawn(self._write())
 
@@ -214,7 +214,7 @@ class DynamicFileKeeper:
                 self._log.info("membership-files", version=f"{agreed.version:x}")
 
     def _tell(self, error: OSError | MalformedProperties) -> None:
-        """One line for one trouble, however often it is met."""
+        """Log each problem once, however often it occurs."""
         number = error.errno or 0 if isinstance(error, OSError) else errno.EINVAL
         if number != self._told:
             self._told = number

@@ -1,18 +1,18 @@
-"""The connections on which servers vote: one for each pair, dialled by the one of the greater id.
+"""The election connections: one per pair of servers, dialled by the one with the greater id.
 
     dialler                                   acceptor
     hello: my id, my election addresses  ->
     (SASL, where it is on)              <->
-    my id is greater:  notifications    <->   keeps it, in place of an older one
+    my id is greater:  notifications    <->   keeps it, instead of an older one
     my id is smaller:  closes                 dials back
 
-So a server of smaller id can ask for a connection, but there are never two. A connection that was
-lost is made again by the side of the greater id, if the other is a member; the side of the smaller
-id does so when it has something to say.
+So a server of smaller id can ask for a connection, but there are never two. A lost connection is
+re-established by the side with the greater id, if the other is a member; the side with the smaller
+id does so when it has something to send.
 
 One notification at most waits for each peer, the newest. When a connection is there, `on_link` is
-called before anything is sent: the election machine says what holds now, which replaces what waits.
-(Apache's servers repeat their last notification instead, however old it is.)
+called before anything is sent: the election machine sends its current vote, which replaces the
+pending one. (Apache's servers repeat their last notification instead, however old it is.)
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from keepfast.wire import (
 _LENGTH: Final = struct.Struct(">i")
 _WILDCARDS: Final = frozenset(("0.0.0.0", "::", "0:0:0:0:0:0:0:0"))
 _BIND_PAUSE_SECONDS: Final = 1.0
-# How often somebody is dialled back who is no member, before it is forgotten.
+# How often somebody is dialled back who is not a member, before it is forgotten.
 _STRANGER_ATTEMPTS: Final = 5
 
 
 class LinkOptions(msgspec.Struct, frozen=True):
-    """How patient the connections are. Times in ms."""
+    """Timeouts and limits of the connections. Times in ms."""
 
-    # Low: far servers are never reached; high: an address that is dead holds up the next one.
+    # Low: distant servers are never reached; high: a dead address delays the next one.
     connect_timeout_ms: int = 5_000
     # How long a hello (and SASL) may take. Low: slow servers are refused; high: strangers stay.
     identify_timeout_ms: int = 10_000
@@ -65,7 +65,7 @@ class LinkOptions(msgspec.Struct, frozen=True):
     first_retry_ms: int = 50
     longest_retry_ms: int = 1_000
     # How long the other side may take to dial back before it is asked again. Low: connections that
-    # were just made are made anew.
+    # were just made are rebuilt.
     dial_back_ms: int = 1_000
     # Servers that are no members and are remembered, as long as they are connected; for one more,
     # one of those from the address that has most of them goes. Low: who wants to join may have to
@@ -75,32 +75,32 @@ class LinkOptions(msgspec.Struct, frozen=True):
     is_address_checked: bool = True
     # Attempts to listen, a second apart; 0: forever.
     bind_attempts: int = 3
-    # Say all our addresses (multiAddress.enabled); servers of 3.5 and older do not understand.
+    # Announce all our addresses (multiAddress.enabled); 3.5 and older do not understand that.
     is_multi_address: bool = False
     is_keep_alive: bool = False
 
 
 class LinkSecurity(msgspec.Struct, frozen=True):
-    """What guards the connections; None: nothing of that kind."""
+    """What protects the connections; None: nothing."""
 
     tls: PeerTls | None = None
     sasl: PeerSasl | None = None
 
 
 class _Peer:
-    """Another server, as far as connections go."""
+    """Another server, as a connection endpoint."""
 
     def __init__(self, server_id: ServerId) -> None:
         self.server_id = server_id
         self.is_member = False
         self.addresses: tuple[Address, ...] = ()
-        # Where it says it is, when it is not where the membership says.
+        # Where it claims to be, if that is not where the membership says.
         self.told: tuple[Address, ...] = ()
         # Where it came from last; of strangers.
         self.source = ""
         self.stream: PeerStream | None = None
         self.waiting: Notification | None = None
-        # A connection should be there.
+        # A connection is wanted.
         self.is_wanted = False
         self.dialling: asyncio.Task[None] | None = None
         self.is_linked = asyncio.Event()
@@ -147,7 +147,7 @@ class ElectionLinks:
 
     @property
     def linked(self) -> frozenset[ServerId]:
-        """With whom there is a connection."""
+        """The servers with a connection."""
         return frozenset(id for id, peer in self._peers.items() if peer.stream is not None)
 
     async def start(self) -> None:
@@ -190,9 +190,9 @@ class ElectionLinks:
                 peer.addresses = tuple(addresses)
 
     def send(self, server_id: ServerId, notification: Notification) -> None:
-        """Tell a peer, as soon as possible; what waits for it already is forgotten.
+        """Send a vote to a peer as soon as possible; it replaces a pending one.
 
-        A server that is no member and has no connection is not told.
+        A server that is not a member and has no connection is not told.
         """
         peer = self._peers.get(server_id)
         if peer is None or self._is_stopped:
@@ -211,7 +211,7 @@ class ElectionLinks:
             peer.dialling = self._spawn(self._dial(peer))
 
     async def _dial(self, peer: _Peer) -> None:
-        """Try until there is a connection or none is wanted."""
+        """Retry until there is a connection or none is wanted."""
         delay_ms = self._options.first_retry_ms
         attempts = 0
         try:
@@ -270,14 +270,14 @@ class ElectionLinks:
             return
 
     def _tell_failure(self, peer: _Peer, error: Exception) -> None:
-        """Log why a server is not reached; once, as long as the reason is the same."""
+        """Log why a server cannot be reached; once, as long as the reason is the same."""
         reason = str(error) or type(error).__name__
         if reason != peer.last_failure:
             self._log.info("peer-not-reached", peer=peer.server_id, reason=reason)
         peer.last_failure = reason
 
     async def _welcome(self, stream: PeerStream) -> None:
-        """Find out who has dialled, and keep the connection or dial back."""
+        """Identify the dialler, and keep the connection or dial back."""
         try:
             async with asyncio.timeout(self._options.identify_timeout_ms / 1000):
                 hello = await _read_hello(stream)
@@ -312,7 +312,7 @@ class ElectionLinks:
         if peer is None:
             strangers = [one for one in self._peers.values() if not one.is_member]
             if len(strangers) >= self._options.max_strangers:
-                # Not the newcomer: who makes up ids would shut everybody else out.
+                # Not the newcomer: a peer that invents ids would lock everyone else out.
                 counts = Counter(one.source for one in strangers)
                 self._forget(max(strangers, key=lambda one: counts[one.source]))
             peer = self._peers[server_id] = _Peer(server_id)
@@ -327,7 +327,7 @@ class ElectionLinks:
         return peer
 
     def _forget(self, peer: _Peer) -> None:
-        """Remember nothing of a server that is no member."""
+        """Remember nothing of a server that is not a member."""
         del self._peers[peer.server_id]
         peer.is_wanted = False
         stream, peer.stream = peer.stream, None
@@ -403,7 +403,7 @@ class ElectionLinks:
 
 
 async def _read_hello(stream: PeerStream) -> Hello | None:
-    """The hello that a connection begins with; None if it ends without a word."""
+    """The hello that a connection begins with; None if it ends without one."""
     while True:
         # Before waiting: all of it may be there already.
         had = stream.unread
@@ -422,7 +422,7 @@ async def _read_hello(stream: PeerStream) -> Hello | None:
 
 
 def _addresses_in(hello: Hello) -> tuple[Address, ...]:
-    """Where the other side says it listens; what cannot be read or dialled is left out."""
+    """Where the other side claims to listen; what cannot be parsed or dialled is left out."""
     addresses = []
     for text in hello.addresses:
         host, colon, port = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""What a configuration means for a member of an ensemble."""
+"""Builds an ensemble member's options from the configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALL_ADDRESSES = "0.0.0.0"
 
 
 def ensemble_options(config: ServerConfig) -> EnsembleOptions:
-    """This server's place among its peers, and how patient it is with them."""
+    """This server's place among its peers, and its timeouts."""
     ensemble, timing = config.ensemble, config.timing
     membership = ensemble.membership
     my_id = ensemble.my_id
@@ -26,7 +26,7 @@ def ensemble_options(config: ServerConfig) -> EnsembleOptions:
         quorum = tuple(Address(_ALL_ADDRESSES, port) for _, port in quorum)
         election = tuple(Address(_ALL_ADDRESSES, port) for _, port in election)
     identify_ms = ensemble.quorum_cnxn_timeout_ms
-    # Where servers prove who they are, it does not matter where they come from.
+    # Where servers authenticate, their address does not matter.
     is_address_checked = ensemble.check_addresses and not has_closed_quorum_ports(config)
     return EnsembleOptions(
         server_id=my_id or 0,
@@ -65,12 +65,12 @@ def ensemble_options(config: ServerConfig) -> EnsembleOptions:
 
 
 def _file_of_members(config: ServerConfig) -> str | None:
-    """The file that a change of the members is to show in; None if they do not come from one."""
+    """The file that a membership change is written to; None if the members come from none."""
     if config.file is None or not config.features.reconfig_enabled:
         return None
     dynamic = config.ensemble.dynamic_config_file
     keys = ["dynamicConfigFile"] if dynamic else [k for k, _ in config.ensemble.membership.lines()]
-    # What was given otherwise would contradict the file at the next start.
+    # Members configured elsewhere would contradict the file at the next start.
     if not all(
         config.origins.get(key, f"{config.file}:").startswith(f"{config.file}:") for key in keys
     ):

@@ -1,4 +1,4 @@
-"""What a server tells about its data and its place in an ensemble: for words, admin and probes.
+"""What a server reports about its data and its place in an ensemble.
 
 The four-letter word `kfst` and the admin command `standing` show these facts, also while the server
 does not serve: that is when they are needed most.
@@ -23,12 +23,12 @@ _MONITORED: Final = ("standing", "ensemble", "catch_up", "catch_up_reason", "dig
 
 
 def member_of(server: RunningServer) -> Member | None:
-    """The machine of a member of an ensemble; None: the server is alone, or not so far yet."""
+    """The state machine of a member of an ensemble; None: standalone, or not started yet."""
     return server.member
 
 
 def standing_of(server: RunningServer) -> Standing:
-    """The standing of the data that this server speaks for, now."""
+    """The current standing of this server's data."""
     member = member_of(server)
     if member is None:
         return server.store.standing
@@ -38,7 +38,7 @@ def standing_of(server: RunningServer) -> Standing:
 
 
 def reason_of(server: RunningServer) -> str:
-    """Why clients are not served, and what to do if it does not end by itself; "" if they are."""
+    """Why clients are not served, and what to do if that persists; "" if they are."""
     if server.failure is not None:
         return str(server.failure)
     if server.is_serving:
@@ -50,7 +50,7 @@ def reason_of(server: RunningServer) -> str:
 
 
 def rescue_advice(server: RunningServer, member: Member) -> str:
-    """Which command accepts which loss, where nothing else leads on; else ""."""
+    """Which command accepts which loss, where nothing else helps; else ""."""
     if member.state.role is not Role.LOOKING:
         return ""
     census = census_of(member)
@@ -106,7 +106,7 @@ def ensemble_facts(server: RunningServer) -> Mapping[str, str | int]:
 
 
 def _snapshot_facts(server: RunningServer) -> dict[str, str | int]:
-    """The newest snapshot, if there is one; a purge may just have taken it away."""
+    """The newest snapshot, if there is one; a purge may just have deleted it."""
     snapshot = server.last_snapshot()
     if snapshot is None:
         return {}
@@ -154,7 +154,7 @@ def monitor_facts(server: RunningServer) -> Mapping[str, str]:
 
 
 def peer_state(server: RunningServer) -> str:
-    """Role and phase in Apache's words, such as `leading - broadcast`; "" for a server alone."""
+    """Role and phase in Apache's words, such as `leading - broadcast`; "" if standalone."""
     member = member_of(server)
     if member is None:
         return ""

@@ -1,10 +1,10 @@
 """A small HTTP/1.1 server on the event loop; h11 parses and frames.
 
-For a handful of operators and probes: every connection is a task of its own, the number of
-connections and the sizes of what they send are bounded, and an idle one is closed. A request has to
-be complete soon after its first byte. While all connections are in use, a few more are accepted for
-probes alone; the newest of these pushes out the oldest, so that nobody can keep probes from a
-server by holding connections open.
+For a handful of operators and probes: every connection has its own task, the number of connections
+and the sizes of what they send are bounded, and an idle one is closed. A request has to be complete
+soon after its first byte. While all connections are in use, a few more are accepted for probes
+alone; the newest of these pushes out the oldest, so that nobody can keep probes from a server by
+holding connections open.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _REQUEST_SECONDS: Final = 10.0
 _MAX_HEADER_BYTES: Final = 32 << 10
 _MAX_BODY_BYTES: Final = 64 << 10
 _READ_BYTES: Final = 64 << 10
-# How long who is refused may keep sending. Low: it may not see why; high: it holds a connection.
+# How long a refused client may keep sending. Low: it may not see why; high: it holds a connection.
 _HEARING_SECONDS: Final = 2.0
 
 TEXT: Final = "text/plain; charset=utf-8"
 
 
 class HttpRequest(NamedTuple):
-    """What a client asks for; of a repeated query parameter or header the first counts."""
+    """A client's request; of a repeated query parameter or header the first one counts."""
 
     method: str
     path: str
@@ -56,7 +56,7 @@ class HttpRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An answer; a stream must give exactly `stream_bytes` bytes."""
+    """A response; a stream must yield exactly `stream_bytes` bytes."""
 
     body: bytes = b""
     content_type: str = TEXT
@@ -70,11 +70,11 @@ Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class _TooLargeError(Exception):
-    """The body of a request is longer than any that is taken here."""
+    """The body of a request is longer than the limit."""
 
 
 class _MalformedTargetError(Exception):
-    """What a request asks for is no address."""
+    """What a request asks for is not an address."""
 
 
 class HttpServer:
@@ -153,7 +153,7 @@ class HttpServer:
         self._tasks.discard(task)
         self._reserved.pop(task, None)
         if task.cancelled():
-            # Perhaps before it ever ran; and nobody waits until its client has read everything.
+            # Perhaps before it ever ran; and it does not wait until its client has read everything.
             writer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,7 +162,7 @@ class HttpServer:
     async def _answer_probe(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Talk to somebody who is heard only if it is a probe; it may not wait between requests."""
+        """Serve a connection that may only probe; it may not wait between requests."""
         idle_seconds = min(self._idle_seconds, _REQUEST_SECONDS)
         await self._exchange(reader, writer, self._handle_probe, idle_seconds)
 
@@ -181,8 +181,8 @@ class HttpServer:
         handler: Handler,
         idle_seconds: float,
     ) -> None:
-        """Requests and answers until one side has enough."""
-        # Loaded by the first request: a server that nobody asks starts sooner.
+        """Requests and responses until one side closes."""
+        # Loaded by the first request, which speeds up the start.
         import h11
 
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEADER_BYTES)
@@ -199,7 +199,7 @@ class HttpServer:
             self._refuse(connection, writer, error)
             await _hear_out(reader, writer)
         except (OSError, TimeoutError):
-            # The client is gone, or says nothing more: there is nobody to tell.
+            # The client is gone, or sends nothing more: there is nobody to answer.
             pass
         finally:
             writer.close()
@@ -225,8 +225,8 @@ class HttpServer:
             event = connection.next_event()
             if event is h11.NEED_DATA:
                 if connection.they_are_waiting_for_100_continue:
-                    go_on = h11.InformationalResponse(status_code=100, headers=[])
-                    writer.write(connection.send(go_on) or b"")
+                    continue_work = h11.InformationalResponse(status_code=100, headers=[])
+                    writer.write(connection.send(continue_work) or b"")
                 async with asyncio.timeout_at(deadline):
                     connection.receive_data(await reader.read(_READ_BYTES))
                 if not has_begun:
@@ -267,7 +267,7 @@ class HttpServer:
             if response.stream is None:
                 writer.write(connection.send(h11.Data(data=response.body)) or b"")
             else:
-                # Closed here, whatever ends it: a file is open behind it.
+                # Closed here, whatever ends it: it holds an open file.
                 async with aclosing(response.stream) as chunks:
                     async for chunk in chunks:
                         writer.write(connection.send(h11.Data(data=chunk)) or b"")
@@ -280,7 +280,7 @@ class HttpServer:
     def _refuse(
         self, connection: h11.Connection, writer: asyncio.StreamWriter, error: Exception
     ) -> None:
-        """Tell what was wrong with a request, if nothing else was told yet."""
+        """Report what was wrong with a request, if no response has been sent yet."""
         import h11
 
         if connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
@@ -302,9 +302,9 @@ class HttpServer:
 
 
 async def _hear_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read for a while what a client still sends that was refused in the middle of it.
+    """Drain for a while what a client that was refused midway still sends.
 
-    Who closes on bytes that it has not read resets the connection, and the client loses the answer.
+    Closing with unread bytes resets the connection, and the client loses the response.
     """
     try:
         if writer.can_write_eof():

@@ -1,4 +1,4 @@
-"""SASL GSSAPI (RFC 4752) by the Kerberos library of the system; the extra `kerberos`.
+"""SASL GSSAPI (RFC 4752) through the system's Kerberos library; the extra `kerberos`.
 
     client                                server
     a ticket for the server          ->
@@ -10,8 +10,8 @@
 
 The only layer is none, as in Apache's servers: what follows is neither signed nor encrypted.
 
-Any call may read files (a key table, the list of tickets that were shown before) or wait for a KDC:
-none of them is made on the loop.
+Any call may read files (a keytab, the replay cache) or wait for a KDC: none of them is made on the
+loop.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _MINOR: Final = re.compile(r"Major \(\d+\): (.*?)(?:, Minor \(\d+\): (.*))?", re
 _NO_DETAIL: Final = frozenset((None, "", "Unknown error", "Success"))
 _HOST_PATTERN: Final = "_HOST"
 
-# Gives the name of a principal that has proven itself and wants to act as somebody; raises
+# Returns the name of an authenticated principal that wants to act as someone; raises
 # NameRuleError if it may not.
 Judge = Callable[[str, str], str]
 
 
 class Realm:
-    """The Kerberos library, as one configuration file has it."""
+    """The Kerberos library with one configuration file."""
 
     def __init__(self, config_file: str) -> None:
         """`config_file` empty: the system's own one. Raises ConfigError if it cannot be used."""
@@ -56,7 +56,7 @@ class Realm:
                 raise ConfigError(
                     "cannot be read", key="java.security.krb5.conf", value=config_file
                 )
-            # The library has no other way to be told. It is looked up at each call.
+            # The library has no other way to set it. It is read at each call.
             os.environ[_CONFIG_VARIABLE] = config_file
         try:
             import gssapi
@@ -115,17 +115,17 @@ class Realm:
             creds=credentials,
             usage="initiate",
             mech=gssapi.MechType.kerberos,
-            # The other side has to prove itself, too.
+            # The other side has to authenticate, too.
             flags=flags.mutual_authentication | flags.integrity | flags.out_of_sequence_detection,
         )
         return _raising(context)
 
     def is_anonymous(self, context: Any) -> bool:
-        """Whether the other side has proven nothing but that it is somebody."""
+        """Whether the other side is anonymous."""
         return self._gssapi.RequirementFlag.anonymity in context.actual_flags
 
     def check(self, login: KerberosLogin, section: str, file: str) -> None:
-        """Look for the key of a section, as a start does. Raises ConfigError."""
+        """Check that the key of a section exists, as a start does. Raises ConfigError."""
         try:
             self.principal(login.principal)
             if login.ticket_cache is None:
@@ -236,7 +236,7 @@ class GssapiClient:
 
 
 def _raising(context: Any) -> Any:
-    """Have failures raised at once, and not after a token that tells the other side of them."""
+    """Raise failures immediately, and not after a token that reports them to the other side."""
     context.__DEFER_STEP_ERRORS__ = False
     return context
 
@@ -275,7 +275,7 @@ def service_at(pattern: str, host: str, realm: Realm, me: Principal) -> Principa
 
 
 def reason_of(error: Exception) -> str:
-    """What the library says of a failure, without its numbers."""
+    """The library's reason for a failure, without its numbers."""
     match = _MINOR.fullmatch(str(error))
     if match is None:
         return str(error)

@@ -1,7 +1,7 @@
-"""The end of listening, without losing those who were accepted a moment before.
+"""Stops listening without losing connections that were accepted just before.
 
-From a connection that the kernel has taken to its protocol are some turns of the event loop. Who
-closes what listens meanwhile never hears of that connection, and nobody closes its socket.
+It takes some turns of the event loop from a connection that the kernel has accepted to its
+protocol. Closing the listener meanwhile loses that connection, and nobody closes its socket.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-# From the socket to its protocol, or from an abort to the end of the socket, are three at most.
+# From the socket to its protocol, or from an abort to the end of the socket, takes at most three.
 LAST_TURNS: Final = 10
 
 
 async def close_listener(listener: asyncio.Server) -> None:
-    """Take no more connections; those that were taken have reached their protocols then."""
+    """Accept no more connections; those accepted have reached their protocols on return."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, asyncio.SelectorEventLoop):
         # asyncio forgets the socket of a connection that it sets up when the listener is closed.

@@ -13,7 +13,7 @@ from keepfast.server.server_options import TlsOptions
 from keepfast.server.tasks import spawn
 from keepfast.server.tls_port import TlsPort
 
-# Unless the configuration says how many. A thousand clients that come back at once are not refused.
+# The default backlog. A thousand clients that reconnect at once are not refused.
 _USUAL_BACKLOG: Final = 1024
 
 
@@ -74,7 +74,7 @@ class Listeners:
             self._watching = spawn(keeper.watch())
 
     async def close(self) -> None:
-        """Take no more clients."""
+        """Accept no more clients."""
         if self._watching is not None:
             self._watching.cancel()
         for port in self._ports:
@@ -83,7 +83,7 @@ class Listeners:
             await close_listener(server)
 
     async def wait_closed(self) -> None:
-        """Cut off who is still there, and who was let in just before the ports closed."""
+        """Cut off remaining clients, including those accepted just before the ports closed."""
         for _ in range(LAST_TURNS):
             # What is aborted closes its socket in the next turn.
             await asyncio.sleep(0)

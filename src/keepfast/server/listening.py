@@ -1,4 +1,4 @@
-"""Where a server listens, and who it is that connects: as Java does it, on both IP families.
+"""Listening and peer addresses as in Java, on both IP families.
 
 A listener on every address takes IPv4 and IPv6, whichever of the two wildcards was given. On such
 a listener an IPv4 client has an address of IPv6 (`::ffff:10.0.0.7`); everything that compares,
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from keepfast.apache import is_any_address
-from keepfast.quorum import canonical_host
+from keepfast.quorum import Address, canonical_host
 from keepfast.server.logs import EventLog
 
 _RETRY_SECONDS: Final = 1.0
@@ -35,10 +36,10 @@ class UnresolvedHostError(OSError):
 
 
 async def when_resolved(work: Callable[[], Awaitable[None]], log: EventLog) -> None:
-    """Do something as soon as the names of this server's own hosts have addresses.
+    """Run something as soon as this server's own host names can be resolved.
 
-    Where a scheduler starts servers before their names are known (Kubernetes does), to give up
-    would only be a restart in a loop.
+    Where a scheduler starts servers before their names are known (Kubernetes does), giving up would
+    only be a restart loop.
     """
     told = ""
     while True:
@@ -56,7 +57,7 @@ async def when_resolved(work: Callable[[], Awaitable[None]], log: EventLog) -> N
 async def open_listeners(host: str, port: int, backlog: int) -> list[socket.socket]:
     """Sockets that listen at all addresses of a host. Raises OSError; then nothing listens.
 
-    With port 0 the system chooses one, which holds for all of them.
+    With port 0 the system chooses one, which is used for all of them.
     """
     if is_any_address(host):
         return [_everywhere(port, backlog)]
@@ -106,6 +107,13 @@ def _everywhere(port: int, backlog: int) -> socket.socket:
 def _listen(
     family: int, place: tuple[Any, ...], backlog: int, *, is_dual: bool = False
 ) -> socket.socket:
-    listener = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=is_dual)
+    try:
+        listener = socket.create_server(
+            place, family=family, backlog=backlog, dualstack_ipv6=is_dual
+        )
+    except OSError as error:
+        # Not its own words: they name the place as a Python tuple.
+        reason = os.strerror(error.errno or errno.EIO).lower()
+        raise OSError(error.errno, f"{Address(place[0], place[1])}: {reason}") from None
     listener.setblocking(False)
     return listener

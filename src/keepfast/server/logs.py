@@ -1,4 +1,4 @@
-"""The server's log: one line an event, with its fields as key=value, or as JSON.
+"""The server's log: one line per event, with its fields as key=value, or as JSON.
 
     log.warning("refused", address="10.0.0.7", reason="too many connections")
 
@@ -6,7 +6,7 @@ gives, whatever handlers the program that embeds the server has installed,
 
     refused server=1 role=standalone epoch=0 address=10.0.0.7 reason="too many connections"
 
-and after `configure_logs` with a time and a level in front, or as one JSON object a line.
+and after `configure_logs` with a time and a level in front, or as one JSON object per line.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from keepfast.wire import safe_json, safe_lines
 ROOT_LOGGER: Final = "keepfast"
 AUDIT_LOGGER: Final = "keepfast.audit"
 
-# Events that anybody who reaches an open port can bring about: one line of each kind a minute,
-# unless debug lines are wanted.
+# Events that anyone who reaches an open port can cause: one line of each kind per minute, unless
+# debug lines are enabled.
 BY_STRANGERS: Final = frozenset(
     (
         *("closed", "refused"),
@@ -42,7 +42,7 @@ _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
 _KIND_LENGTH: Final = 80
 _MAX_KINDS: Final = 256
 
-# A reader of key=value must find the end of a value.
+# A parser of key=value must find the end of a value.
 _NEEDS_QUOTES: Final = frozenset(' "=\\\t\r\n')
 
 
@@ -74,7 +74,7 @@ def _quoted(text: str) -> str:
 
 
 class EventLog:
-    """Logs events with a context that every line has; the context is asked for at each one."""
+    """Logs events with a context on every line; the context is evaluated for each one."""
 
     def __init__(self, context: Callable[[], Mapping[str, object]], name: str) -> None:
         self._context = context
@@ -86,7 +86,7 @@ class EventLog:
         self._log(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Something that somebody may have to look at."""
+        """Something that may need attention."""
         self._log(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
@@ -106,7 +106,7 @@ class EventLog:
     ) -> None:
         if not self._logger.isEnabledFor(level):
             return
-        # Whoever asks for debug lines looks for one client, and wants all of them.
+        # With debug lines enabled, someone is looking for one client and wants all of them.
         if event in BY_STRANGERS and not self._logger.isEnabledFor(logging.DEBUG):
             left_out = self._limit.count(event, fields.get("reason"))
             if left_out is None:
@@ -118,7 +118,7 @@ class EventLog:
 
 
 class _MinuteLimit:
-    """Lets one line of each kind through a minute."""
+    """Allows one line of each kind per minute."""
 
     def __init__(self) -> None:
         # Kind -> when one was written last, and how many were left out since.
@@ -126,7 +126,7 @@ class _MinuteLimit:
 
     def count(self, event: str, reason: object) -> int | None:
         """How many were left out since the last line of this kind; None: leave this out, too."""
-        # Numbers in a reason are somebody's choice: they do not make it another kind.
+        # Numbers in a reason are chosen by clients: they do not make it another kind.
         kind = (event, _NUMBER.sub("#", str(reason))[:_KIND_LENGTH])
         now = time.monotonic()
         since, left_out = self._seen.get(kind, (-_MINUTE, 0))
@@ -150,7 +150,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, event and the event's fields."""
+    """One JSON object per line: time, level, event and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, object] = {
@@ -178,7 +178,7 @@ def configure_logs(
     stream: TextIO | None = None,
     audit_file: str | None = None,
 ) -> None:
-    """Send everything that Keepfast logs to a stream (standard error), once a process.
+    """Send everything that Keepfast logs to a stream (standard error); once per process.
 
     The audit log goes to its own file, if one is named: each line as Apache writes it, or JSON.
     """

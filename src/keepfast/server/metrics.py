@@ -1,10 +1,10 @@
 """The metrics of a server under Apache's names: for mntr, /commands/monitor and Prometheus.
 
-`collect` takes the values of one moment; nothing is kept between two calls, and nothing is done
-between them either: what is counted is counted by those who do the work.
+`collect` takes the current values; nothing is kept between two calls, and nothing runs between
+them: counters are updated where the work is done.
 
-A metric of Apache's that has no counterpart here is there with 0, so that dashboards and alerts
-that name it keep working.
+An Apache metric without a counterpart here is reported as 0, so that dashboards and alerts that use
+it keep working.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class MetricKind(Enum):
 
 
 class Metric(NamedTuple):
-    """One value of one moment; `key` is set for one of a set, such as a namespace."""
+    """One value; `key` is set for one of a set, such as a namespace."""
 
     name: str
     kind: MetricKind
@@ -130,7 +130,7 @@ def _gauges(server: RunningServer) -> dict[str, float]:
     replica = server.replica
     tree, statistics = replica.tree, replica.statistics
     latency, sizes = statistics.latency(), statistics.responses
-    descriptors, most_descriptors = file_descriptors()
+    descriptors, max_descriptors = file_descriptors()
     return {
         "avg_latency": float(round(latency.mean, _DECIMALS)),
         "min_latency": int(latency.least),
@@ -147,7 +147,7 @@ def _gauges(server: RunningServer) -> dict[str, float]:
         "global_sessions": len(replica.service.sessions),
         "local_sessions": 0,
         "open_file_descriptor_count": descriptors,
-        "max_file_descriptor_count": most_descriptors,
+        "max_file_descriptor_count": max_descriptors,
         "connection_drop_probability": round(replica.throttle.connections.drop, _DECIMALS),
         "last_client_response_size": sizes.last,
         "min_client_response_size": sizes.least,
@@ -228,7 +228,7 @@ def _summaries(server: RunningServer) -> Mapping[str, Summary]:
         "sync_processor_queue_flush_time_ms": own.group_time,
         "readlatency": replica.read_latency(),
         "updatelatency": replica.updates,
-        # Alone, a txn is applied where it was made: the two are one.
+        # On a standalone server the two are the same.
         "propagation_latency": replica.updates,
         "connection_token_deficit": replica.token_deficit,
         "node_created_watch_count": told[EventType.NODE_CREATED],
@@ -319,4 +319,4 @@ def exposition(metrics: Sequence[Metric]) -> bytes:
 
 
 def _help(name: str) -> str:
-    return HELP.get(name, "Always 0: there is nothing behind this name of Apache's in Keepfast.")
+    return HELP.get(name, "Always 0: Keepfast has nothing that corresponds to this Apache metric.")

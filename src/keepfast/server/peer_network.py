@@ -27,7 +27,7 @@ from keepfast.server.peer_stream import PeerListener, PeerStream, connect
 from keepfast.server.tasks import spawn
 from keepfast.wire import Notification, PeerProtocolError, ServerId
 
-# What waits in memory for one peer while a stream is sent. Low: more waiting; high: memory.
+# Bytes buffered for one peer while a stream is sent. Low: more waiting; high: memory.
 _HIGH_WATER_BYTES: Final = 4 << 20
 
 
@@ -41,7 +41,7 @@ class EnsembleOptions(msgspec.Struct, frozen=True):
     election_addresses: tuple[Address, ...]
     quorum: QuorumOptions = msgspec.field(default_factory=QuorumOptions)
     links: LinkOptions = msgspec.field(default_factory=LinkOptions)
-    # The file beside which the membership is written when it changes; None: it is not.
+    # The file beside which a changed membership is written; None: it is not written.
     config_file: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""Who may join: SASL between servers, as `quorum.auth.*` and the JAAS file want it.
+"""Who may join: SASL between servers, as configured by `quorum.auth.*` and the JAAS file.
 
     dialler                                   acceptor
     magic, status 0, first token         ->
@@ -10,9 +10,9 @@ The mechanism is what the section is about: DIGEST-MD5, or Kerberos (kerberos.py
 for a KDC. Steps are therefore taken on threads, those of diallers apart from those of acceptors.
 
 It comes after the hello of an election connection, and first of all on a quorum port. A dialler
-that does not have to prove itself (`learnerRequireSasl=false`) just continues; an acceptor that
-does not insist on it (`serverRequireSasl=false`) sees by the magic which of the two it is, and lets
-in who fails, too: that is how an ensemble is changed over while it runs.
+that does not have to authenticate (`learnerRequireSasl=false`) just continues; an acceptor that
+does not require it (`serverRequireSasl=false`) sees from the magic which of the two it is, and
+accepts failed logins, too: that is how a running ensemble is migrated.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ _THREADS: Final = 4
 
 
 class DialledExchange(Protocol):
-    """The dialler's side of one exchange, by whatever mechanism."""
+    """The dialler's side of one exchange, with any mechanism."""
 
-    # Whether this side has said all that it has to, and the other one has proven itself.
+    # Whether this side is done, and the other one has authenticated.
     is_complete: bool
 
     def step(self, token: bytes) -> bytes:
@@ -84,7 +84,7 @@ def _threads() -> ThreadPoolExecutor:
 
 @dataclass(frozen=True, slots=True)
 class PeerSasl:
-    """Logs in to other servers, and has them log in."""
+    """Authenticates this server to others, and others to this one."""
 
     # Begin an exchange with the server on a host, and with one that has dialled.
     dial: Callable[[str], DialledExchange] = field(repr=False)
@@ -125,7 +125,7 @@ class PeerSasl:
     async def check(self, stream: PeerStream) -> None:
         """The acceptor's side. Raises PeerProtocolError if the other must not get in, or OSError.
 
-        What is no part of the exchange stays in the stream.
+        What is not part of the exchange stays in the stream.
         """
         if await stream.fill(len(_MAGIC)) != _MAGIC:
             if self.is_required:

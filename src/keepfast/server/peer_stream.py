@@ -8,6 +8,7 @@ asyncio that is faster than coroutines (`hand_over`).
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +23,7 @@ from keepfast.server.tasks import spawn
 from keepfast.wire import PeerProtocolError, invariant
 
 # How much a stream holds, beyond what is waited for, before the other side has to wait.
-_MOST_UNREAD_BYTES: Final = 64 << 10
+_MAX_UNREAD_BYTES: Final = 64 << 10
 _BACKLOG: Final = 128
 _PAUSE_SECONDS: Final = 1.0
 _HANDSHAKE_SECONDS: Final = 10.0
@@ -62,7 +63,7 @@ class PeerStream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._unread += data
-        if len(self._unread) > _MOST_UNREAD_BYTES and self._transport is not None:
+        if len(self._unread) > _MAX_UNREAD_BYTES and self._transport is not None:
             self._transport.pause_reading()
         self._wake()
 
@@ -206,7 +207,7 @@ async def connect(
             failure = UnresolvedHostError(host, error)
             continue
         except OSError as error:
-            failure = error
+            failure = _named(error, Address(host, port))
             continue
         stream.dialled_host = host
         if tls is None or context is None:
@@ -219,6 +220,13 @@ async def connect(
             continue
         return stream
     raise failure
+
+
+def _named(error: OSError, address: Address) -> OSError:
+    """A failure in words for people; asyncio's name the address as a Python tuple."""
+    if error.errno is None or isinstance(error, ssl.SSLError):
+        return error
+    return ConnectionError(f"{address}: {os.strerror(error.errno).lower()}")
 
 
 class PeerListener:
@@ -245,7 +253,7 @@ class PeerListener:
         self._arriving: dict[asyncio.Task[None], None] = {}
 
     async def open(self, addresses: Sequence[Address]) -> list[int]:
-        """Listen on all addresses; gives the ports. Raises OSError; then nothing listens."""
+        """Listen on all addresses; returns the ports. Raises OSError; then nothing listens."""
         loop = asyncio.get_running_loop()
         ports = []
         try:

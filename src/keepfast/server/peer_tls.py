@@ -58,12 +58,12 @@ class PeerTls:
         await asyncio.gather(self._accepting.watch(), self._dialling.watch())
 
     async def check_host_dialled(self, transport: asyncio.Transport, host: str) -> None:
-        """OSError if who answered does not prove to be the host that was asked for."""
+        """OSError if the certificate is not for the host that was dialled."""
         if self._config.hostname_verification:
             await self._check(transport, host)
 
     async def check_host_accepted(self, transport: asyncio.Transport) -> None:
-        """The same for who dialled, by the address it comes from."""
+        """The same for a dialler, by the address it comes from."""
         if self._config.hostname_verification and self._config.client_hostname_verification:
             await self._check(transport, None)
 

@@ -11,7 +11,7 @@ from keepfast.wire import format_zxid
 
 
 class Condition(NamedTuple):
-    """One thing that has to be true; `detail` says what is, or what is wrong."""
+    """One condition; `detail` describes its state, or what is wrong."""
 
     name: str
     is_met: bool
@@ -47,7 +47,7 @@ def _whole(server: RunningServer) -> Condition:
         return Condition("whole", True, detail)
     reasons = [f"the data is {standing.value}", *map(str, server.recovery.problems)]
     if server.member is not None:
-        # A member heals by itself, or says what keeps it from that.
+        # A member heals on its own, or reports what prevents it.
         reasons = [f"the data is {standing.value}", reason_of(server), *reasons[1:]]
     return Condition("whole", False, "; ".join(filter(None, reasons)))
 

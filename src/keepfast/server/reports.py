@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import sys
+from heapq import merge
 from typing import Final, NamedTuple
 
 from keepfast import __version__
@@ -14,11 +15,15 @@ from keepfast.quorum import Address
 from keepfast.replica import NO_OPERATION, WRITES, Connection
 from keepfast.server.audit_log import user_name
 from keepfast.server.running_server import RunningServer
+from keepfast.tree import DataWatches
 from keepfast.wire import OpCode, ServerId
 
 # The release whose protocol this server speaks: clients parse the number.
 COMPATIBLE_VERSION: Final = "3.9.5"
 VERSION_TEXT: Final = f"{COMPATIBLE_VERSION}-keepfast-{__version__}, built on 2026-11-15 00:00 UTC"
+
+# Paths: about 5 ms. Not Final, which would put it into compiled code: tests make it small.
+_SORTED_AT_ONCE = 10_000
 
 # What Apache calls the last operation of a connection; a write that failed has no name.
 _OPERATION_NAMES: Final[dict[int, str]] = {
@@ -104,7 +109,7 @@ def connection_report(server: RunningServer, connection: Connection) -> Connecti
 
 
 def connection_deadlines(server: RunningServer) -> dict[int, list[Connection]]:
-    """When connections would be given up if they stayed silent: monotonic ms, in order."""
+    """When connections would be dropped if they stayed silent: monotonic ms, in order."""
     found: dict[int, list[Connection]] = {}
     for connection in server.connections():
         active = max(connection.last_ms, connection.opened_ms)
@@ -123,24 +128,34 @@ class WatchSummary(NamedTuple):
     watches: int
 
 
-def watch_summary(server: RunningServer) -> WatchSummary:
+def data_watches(server: RunningServer) -> DataWatches[Connection]:
+    """The watches on data, for the functions below, which may take long: not in the loop."""
+    return server.replica.service.watches.data_watches()
+
+
+def watch_summary(watches: DataWatches[Connection]) -> WatchSummary:
     """Numbers of watches on data."""
-    paths = server.replica.service.watches.watched_paths()
+    paths = watches.by_path()
     watchers: set[Connection] = set()
     watchers.update(*paths.values())
     return WatchSummary(len(watchers), len(paths), sum(map(len, paths.values())))
 
 
-def watches_by_path(server: RunningServer) -> dict[str, list[int]]:
+def watches_by_path(watches: DataWatches[Connection]) -> dict[str, list[int]]:
     """The sessions that watch the data of each path."""
-    watched = server.replica.service.watches.watched_paths()
-    return {path: sorted(w.session_id for w in watched[path]) for path in sorted(watched)}
+    watched = watches.by_path()
+    paths = list(watched)
+    # Sorting lets no other thread run, so it is done in pieces.
+    pieces = (
+        sorted(paths[at : at + _SORTED_AT_ONCE]) for at in range(0, len(paths), _SORTED_AT_ONCE)
+    )
+    return {path: sorted(w.session_id for w in watched[path]) for path in merge(*pieces)}
 
 
-def watches_by_session(server: RunningServer) -> dict[int, list[str]]:
+def watches_by_session(watches: DataWatches[Connection]) -> dict[int, list[str]]:
     """The paths whose data each session watches."""
     found: dict[int, list[str]] = {}
-    for path, sessions in watches_by_path(server).items():
+    for path, sessions in watches_by_path(watches).items():
         for session in sessions:
             found.setdefault(session, []).append(path)
     return dict(sorted(found.items()))
@@ -212,7 +227,7 @@ def environment() -> dict[str, str]:
 
 
 def resident_bytes() -> int:
-    """The greatest amount of memory that this process had; 0 where the system does not tell."""
+    """The peak memory of this process; 0 if the system does not report it."""
     try:
         import resource
     except ImportError:
@@ -222,7 +237,7 @@ def resident_bytes() -> int:
 
 
 def file_descriptors() -> tuple[int, int]:
-    """Those that are open, and how many may be; -1 where the system does not tell."""
+    """Open ones, and the limit; -1 if the system does not report it."""
     try:
         import resource
     except ImportError:
@@ -235,19 +250,19 @@ def file_descriptors() -> tuple[int, int]:
 
 
 def latency_text(server: RunningServer) -> str:
-    """Least, mean and greatest time of requests, in ms."""
+    """Minimum, mean and maximum time of requests, in ms."""
     latency = server.replica.statistics.latency()
     mean = java_double(round(latency.mean, 4))
     return f"{int(latency.least)}/{mean}/{int(latency.greatest)}"
 
 
 def reset_server(server: RunningServer) -> None:
-    """Begin to count anew everything but what belongs to single connections."""
+    """Begin to count again everything but what belongs to single connections."""
     server.replica.statistics.reset()
     server.statistics.reset()
 
 
 def reset_connections(server: RunningServer) -> None:
-    """Begin to count anew for every connection."""
+    """Begin to count again for every connection."""
     for connection in server.connections():
         connection.reset_statistics()

@@ -1,7 +1,7 @@
-"""What a server of the real world is while it runs: its data, its loop, what can be asked of it.
+"""A running server: its data, its loop, and what can be queried.
 
-Reports (words, commands, metrics, probes) are made of this. How it starts and stops, and what it
-listens to, is in server.py.
+Reports (four-letter words, commands, metrics, probes) are built from this. How it starts and stops,
+and what it listens to, is in server.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from keepfast.driver import Failure, ServerLoop, ServerStatistics
-from keepfast.replica import Connection, Member, Replica, Role, ServerCore
+from keepfast.replica import Connection, Member, Replica, ServerCore
 from keepfast.server.logs import EventLog
 from keepfast.server.server_options import ServerOptions
 from keepfast.server.world import AsyncioWorld
@@ -26,7 +26,6 @@ from keepfast.wire import ServerId, epoch_of
 
 # Apache's mask of what is traced. It is kept and shown; nothing is traced here.
 _TRACE_MASK = 306
-_MODES = {Role.LEADING: "leader", Role.FOLLOWING: "follower", Role.OBSERVING: "observer"}
 
 
 class RunningServer:
@@ -40,12 +39,12 @@ class RunningServer:
         self.log = EventLog(self._log_context, "keepfast.server")
         self.statistics = ServerStatistics(options.slow_fsync_ms)
         self.trace_mask: int = _TRACE_MASK
-        # The data was read; clients are let in; why it is all over.
+        # The data was read; clients are let in; why the server ended.
         self.is_loaded = False
         self.is_up = False
         self.failure: Failure | None = None
         self.started_ms = monotonic_ms()
-        # What there is once the data was read.
+        # Available once the data was read.
         self.directory: DataDirectory
         self.store: Store
         self.recovery: Recovery
@@ -76,7 +75,7 @@ class RunningServer:
         return await taken
 
     def hand_over(self) -> ServerId | None:
-        """Have another server lead; gives whom, None if that cannot be."""
+        """Hand leadership over; returns to which server, None if that is impossible."""
         found: list[ServerId | None] = [None]
         if self.member is not None:
             member = self.member
@@ -125,7 +124,7 @@ class RunningServer:
             return "looking"
         if self.replica.is_read_only:
             return "read-only"
-        return _MODES.get(self.member.state.role, "looking")
+        return self.member.state.role.mode
 
     @property
     def server_id(self) -> int:

@@ -1,4 +1,4 @@
-"""What the settings of TLS and authentication mean for a server."""
+"""Builds a server's TLS and authentication options from the configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _JAAS_KEY: Final = "java.security.auth.login.config"
 
 
 def tls_options(config: ServerConfig) -> TlsOptions | None:
-    """Where and how TLS clients get in; None: nowhere."""
+    """Where and how TLS clients connect; None: nowhere."""
     client = config.client
     address = config.secure_client_address
     if address is None and not client.port_unification:
@@ -55,7 +55,7 @@ def tls_options(config: ServerConfig) -> TlsOptions | None:
 
 
 def authentication_options(auth: AuthConfig) -> AuthenticationOptions:
-    """Who may prove what. Reads the JAAS file; raises ConfigError."""
+    """How clients may authenticate. Reads the JAAS file; raises ConfigError."""
     users, new_exchange = _sasl_logins(auth) if "sasl" in auth.providers else (None, None)
     return AuthenticationOptions(
         schemes=auth.schemes,
@@ -70,7 +70,7 @@ def authentication_options(auth: AuthConfig) -> AuthenticationOptions:
 
 
 def peer_security(config: ServerConfig) -> LinkSecurity | None:
-    """What guards the connections between servers. Reads stores and files; raises ConfigError.
+    """What protects the connections between servers. Reads stores and files; raises ConfigError.
 
     A start on open ports says so in the log.
     """
@@ -87,7 +87,7 @@ def _peer_events(config: ServerConfig) -> EventLog:
 def _load_peer_security(config: ServerConfig) -> LinkSecurity | None:
     if not config.is_distributed:
         return None
-    # A server alone has no peers, and starts without what speaks to them.
+    # A standalone server has no peers, and does not load the code that talks to them.
     from keepfast.server.election_links import LinkSecurity
     from keepfast.server.peer_sasl import load_peer_sasl
     from keepfast.server.peer_tls import load_peer_tls
@@ -106,7 +106,7 @@ def _load_peer_security(config: ServerConfig) -> LinkSecurity | None:
 
 
 def has_closed_quorum_ports(config: ServerConfig) -> bool:
-    """Whether whoever connects to the ports between servers has to prove that it is one."""
+    """Whether the ports between servers require authentication."""
     ensemble, auth = config.ensemble, config.quorum_auth
     is_tls = ensemble.ssl_quorum and not ensemble.quorum_port_unification
     # Without a certificate of whoever connects, TLS proves nothing of it.
@@ -115,7 +115,7 @@ def has_closed_quorum_ports(config: ServerConfig) -> bool:
 
 
 def open_port_warning(config: ServerConfig) -> str | None:
-    """What to say at a start whose quorum ports are open to other machines; None: nothing."""
+    """The warning for quorum ports that are open to other machines; None: no warning."""
     me = config.ensemble.me
     if me is None or not config.is_distributed or has_closed_quorum_ports(config):
         return None
@@ -139,7 +139,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_files(config: ServerConfig) -> list[str]:
-    """Read the stores and the JAAS file as a start would; gives warnings. Raises ConfigError."""
+    """Read the stores and the JAAS file as a start would; returns warnings. Raises ConfigError."""
     tls = tls_options(config)
     authentication_options(config.auth)
     _load_peer_security(config)

@@ -48,7 +48,7 @@ _GC_THRESHOLDS = (20_000, 20, 50)
 
 
 def options_of(config: ServerConfig) -> ServerOptions:
-    """What a configuration means; reads the files it names. Raises ConfigError for those."""
+    """Builds options from a configuration and the files it names. Raises ConfigError for those."""
     address = config.client_address
     data = config.data
     return ServerOptions(
@@ -95,6 +95,7 @@ def _replica_options(config: ServerConfig) -> ReplicaOptions:
         max_field_bytes=limits.jute_max_buffer + limits.jute_max_buffer_extra_size,
         max_connections_per_address=max(limits.max_client_cnxns, 0),
         max_connections=max(limits.max_cnxns, 0),
+        max_watch_bytes=limits.max_watch_bytes,
         outstanding_limit=limits.global_outstanding_limit,
         super_digest=config.auth.super_digest or None,
         is_audited=config.audit.enable,
@@ -124,14 +125,14 @@ def _replica_options(config: ServerConfig) -> ReplicaOptions:
 def _ensemble(config: ServerConfig) -> EnsembleOptions | None:
     if not config.is_distributed:
         return None
-    # Here, because most of what it takes is of no use to a server alone.
+    # Here, because most of what it takes is unusable to a standalone server.
     from keepfast.server.ensemble_options import ensemble_options
 
     return ensemble_options(config)
 
 
 def check_directories(config: ServerConfig) -> None:
-    """Raise ConfigError if a directory is missing that this server is told not to make."""
+    """Raise ConfigError if a directory is missing that this server may not create."""
     data = config.data
     if data.datadir_autocreate:
         return
@@ -144,10 +145,10 @@ def check_directories(config: ServerConfig) -> None:
 
 
 def with_marker(options: ServerOptions) -> ServerOptions:
-    """Trust an empty directory where the file `initialize` is beside it; takes the file away.
+    """Trust an empty directory if the file `initialize` is beside it; removes the file.
 
-    It is good for one start, as in Apache: left there, it would let a server whose disk was wiped
-    later vote at once.
+    It is valid for one start, as in Apache: left in place, it would let a server whose disk is
+    wiped later vote immediately.
     """
     ensemble = options.ensemble
     if ensemble is None:
@@ -169,7 +170,7 @@ def _segment_bytes(limit_kb: int) -> int:
 def run_server(
     config: ServerConfig, ready: Callable[[ListeningServer], None], errors: TextIO
 ) -> int:
-    """Serve until SIGTERM or SIGINT; gives the exit code. `ready` is called once it serves."""
+    """Serve until SIGTERM or SIGINT; returns the exit code. `ready` is called once it serves."""
     try:
         options = options_of(config)
         check_directories(config)
@@ -198,7 +199,7 @@ async def _serve(
 ) -> int:
     notifier = SystemdNotifier(os.environ)
     # From the start: reading the data may take a while, and that is worth a line of status.
-    following = asyncio.get_running_loop().create_task(notifier.follow(server))
+    following = asyncio.get_running_loop().create_task(notifier.follow(server.running))
     try:
         return await _serve_until_stopped(server, ready, errors, notifier)
     finally:
@@ -216,15 +217,16 @@ async def _serve_until_stopped(
     except NotWholeError as error:
         recovery = error.recovery
         print(
-            f"keepfast: the data in {server.options.data_dir} is {recovery.standing.value}; "
-            "this server does not serve it. See keepfast verify.",
+            f"keepfast: the data in {server.running.options.data_dir} is "
+            f"{recovery.standing.value}; this server does not serve it. See keepfast verify.",
             file=errors,
         )
         for problem in recovery.problems:
             print(f"  {safe_lines(str(problem))}", file=errors)
         return EXIT_WRONG
     except (ConfigError, StorageError, OSError) as error:
-        print(f"keepfast: cannot start: {safe_lines(str(error))}", file=errors)
+        reason = getattr(error, "strerror", None) or str(error)
+        print(f"keepfast: cannot start: {safe_lines(reason)}", file=errors)
         return EXIT_FAILED
     ready(server)
     loop = asyncio.get_running_loop()

@@ -59,15 +59,15 @@ class NotWholeError(Exception):
         self.recovery = recovery
 
 
-class ListeningServer(RunningServer):
-    """A server, alone or a member of an ensemble."""
+class ListeningServer:
+    """A server, standalone or a member of an ensemble."""
 
     def __init__(self, options: ServerOptions, disk: Disk | None = None) -> None:
-        super().__init__(options, disk or RealDisk())
+        self.running = RunningServer(options, disk or RealDisk())
         self.admin: AdminServer | None = None
         self._peers: PeerNetwork | None = None
         self._audit = AuditLog() if options.replica.is_audited else None
-        # Why nobody is served: as it was at the last look, and as it was last logged.
+        # Why nobody is served: at the last check, and as last logged.
         self._waiting_seen = self._waiting_told = ""
 
     # -- life ------------------------------------------------------------------------------------
@@ -78,10 +78,12 @@ class ListeningServer(RunningServer):
         Raises ConfigError (key stores), NotWholeError, StorageError or OSError.
         """
         loop = asyncio.get_running_loop()
-        options = self.options
-        keeper = None if options.tls is None else CertificateKeeper(options.tls.config, self.log)
+        options = self.running.options
+        keeper = (
+            None if options.tls is None else CertificateKeeper(options.tls.config, self.running.log)
+        )
         self._failed: asyncio.Future[Failure] = loop.create_future()
-        self.started_ms = monotonic_ms()
+        self.running.started_ms = monotonic_ms()
         await self._start_admin()
         try:
             await self._start(loop, options, keeper)
@@ -91,23 +93,26 @@ class ListeningServer(RunningServer):
             raise
 
     async def _start_admin(self) -> None:
-        options = self.options.admin
+        options = self.running.options.admin
         if options is None:
             return
         # Not before: HTTP and all the commands are a good part of what a start imports.
         from keepfast.server.admin import AdminServer
 
-        admin = AdminServer(self, options)
+        admin = AdminServer(self.running, options)
         try:
             await admin.start()
         except OSError as error:
             if options.is_required or error.errno != errno.EADDRINUSE:
                 raise OSError(error.errno, f"admin server: {error.strerror or error}") from error
             advice = "set admin.serverPort, or admin.enableServer=false"
-            self.log.warning("no-admin-server", port=options.port, reason=error, advice=advice)
+            reason = error.strerror or error
+            self.running.log.warning(
+                "no-admin-server", port=options.port, reason=reason, advice=advice
+            )
             return
         self.admin = admin
-        self.log.info("admin-server", url=admin.url)
+        self.running.log.info("admin-server", url=admin.url)
 
     async def _start(
         self,
@@ -115,63 +120,64 @@ class ListeningServer(RunningServer):
         options: ServerOptions,
         keeper: CertificateKeeper | None,
     ) -> None:
-        self.directory = data_directory(self.disk, options.data_dir, options.log_dir)
-        # On a thread: meanwhile probes are told that the data is being read.
-        self.store, self.recovery = await loop.run_in_executor(
-            None, Store.open, self.disk, self.directory, options.store
+        running = self.running
+        running.directory = data_directory(running.disk, options.data_dir, options.log_dir)
+        # On a thread: meanwhile probes report that the data is being read.
+        running.store, running.recovery = await loop.run_in_executor(
+            None, Store.open, running.disk, running.directory, options.store
         )
-        self.statistics.recovery.add(monotonic_ms() - self.started_ms)
-        self.statistics.records_replayed.add(self.recovery.records)
-        tree = self._tree_of(self.store, self.recovery)
-        for problem in self.recovery.problems:
-            self.log.warning("data", problem=problem)
-        if self.recovery.adopted and self.recovery.tree is not None:
-            self._tell_adopted(self.recovery)
+        running.statistics.recovery.add(monotonic_ms() - running.started_ms)
+        running.statistics.records_replayed.add(running.recovery.records)
+        tree = self._tree_of(running.store, running.recovery)
+        for problem in running.recovery.problems:
+            running.log.warning("data", problem=problem)
+        if running.recovery.adopted and running.recovery.tree is not None:
+            self._tell_adopted(running.recovery)
         # What was loaded stays: the collector need not walk over it ever again.
         gc.collect()
         gc.freeze()
         try:
             passwords, held = passwords_at_start(options)
         except ConfigError:
-            self.store.close()
+            running.store.close()
             raise
         self._make_driver(loop, tree, replace(options.replica, passwords=passwords), held)
         self._listeners = Listeners(self.gate, keeper)
         try:
-            await when_resolved(self._listeners.open, self.log)
-            if options.ensemble is not None and self.member is not None:
-                # Here, as a server alone starts sooner without it.
+            await when_resolved(self._listeners.open, running.log)
+            if options.ensemble is not None and running.member is not None:
+                # Here, as a standalone server starts sooner without it.
                 from keepfast.server.peer_network import PeerNetwork
 
-                peers = PeerNetwork(self.driver, options.ensemble, options.security, self.log)
-                self._peers = self.world.peers = peers
-                quorums = self.member.state.quorums
-                await when_resolved(lambda: peers.start(quorums), self.log)
+                peers = PeerNetwork(running.driver, options.ensemble, options.security, running.log)
+                self._peers = running.world.peers = peers
+                quorums = running.member.state.quorums
+                await when_resolved(lambda: peers.start(quorums), running.log)
         except OSError:
             await self._listeners.close()
             self._release_store()
             raise
-        self.port = self._listeners.port or 0
-        self.secure_port = self._listeners.secure_port
+        running.port = self._listeners.port or 0
+        running.secure_port = self._listeners.secure_port
         loop.set_exception_handler(self._on_exception)
-        self.is_loaded = self.is_up = True
-        self.driver.start()
+        running.is_loaded = running.is_up = True
+        running.driver.start()
         self._report()
-        if self.is_serving:
-            zxid = format_zxid(self.replica.tree.last_zxid)
-            self.log.info("serving", address=options.host, port=self.port, zxid=zxid)
+        if running.is_serving:
+            zxid = format_zxid(running.replica.tree.last_zxid)
+            running.log.info("serving", address=options.host, port=running.port, zxid=zxid)
         else:
             # A member says so itself when there is a leader and clients are let in.
-            self.log.info("listening", address=options.host, port=self.port)
+            running.log.info("listening", address=options.host, port=running.port)
         self._tell_retention()
         if self._audit is not None:
             self._audit.server_started()
 
     def _tell_adopted(self, recovery: Recovery) -> None:
-        """Say that files of another program were verified, and are this server's from now on."""
-        self.log.info(
+        """Log that another program's files were verified and adopted."""
+        self.running.log.info(
             "adopted",
-            directory=self.options.data_dir,
+            directory=self.running.options.data_dir,
             standing=recovery.standing.value,
             zxid=format_zxid(recovery.head),
             records=recovery.records,
@@ -179,12 +185,16 @@ class ListeningServer(RunningServer):
         )
 
     def _tell_retention(self) -> None:
-        """Say what is deleted by itself: nobody should learn that from a file that is gone."""
-        kept = self.options.retain_snapshots
+        """Log what is purged automatically: nobody should learn that from a missing file."""
+        kept = self.running.options.retain_snapshots
         if kept:
-            self.log.info("retention", snapshots=kept, reason="older ones go, with their logs")
+            self.running.log.info(
+                "retention", snapshots=kept, reason="older ones go, with their logs"
+            )
         else:
-            self.log.info("retention", snapshots="all", reason="autopurge.purgeInterval is 0")
+            self.running.log.info(
+                "retention", snapshots="all", reason="autopurge.purgeInterval is 0"
+            )
 
     def _make_driver(
         self,
@@ -193,42 +203,47 @@ class ListeningServer(RunningServer):
         replica: ReplicaOptions,
         held: SharedSecret | None,
     ) -> None:
-        options = self.options
-        self.world = world = AsyncioWorld(loop, self.log, self._audit, self._over)
+        running = self.running
+        options = running.options
+        running.world = world = AsyncioWorld(loop, running.log, self._audit, self._over)
         world.secret_file = os.path.join(options.data_dir, SECRET_NAME)
         now_ms = monotonic_ms()
-        self.replica = Replica(tree, replica, now_ms, world.wall_ms(), make_nonce=_nonce)
+        running.replica = Replica(tree, replica, now_ms, world.wall_ms(), make_nonce=_nonce)
         if options.ensemble is not None:
-            self.member = Member(
-                self.replica,
+            running.member = Member(
+                running.replica,
                 options.ensemble.membership,
                 options.ensemble.quorum,
-                msgspec.structs.replace(store_facts(self.store, self.recovery), secret=held),
+                msgspec.structs.replace(store_facts(running.store, running.recovery), secret=held),
                 lambda: secrets.token_hex(16),
             )
         cadence = CadenceOptions(options.snapshot_every, options.snapshot_every_bytes)
-        self.core = ServerCore(
-            self.replica,
-            self.member,
+        running.core = ServerCore(
+            running.replica,
+            running.member,
             SnapshotCadence(cadence, random.randrange),
             world.turn_time(),
         )
-        self.driver = ServerLoop(
-            self.core, self.store, world, self.statistics, options.retain_snapshots
+        running.driver = ServerLoop(
+            running.core,
+            running.store,
+            world,
+            running.statistics,
+            options.retain_snapshots,
         )
         self.gate = ClientPort(
-            self.driver,
+            running.driver,
             world.clients,
             options,
-            self.log,
-            self.statistics,
-            lambda data: answer(self, data),
+            running.log,
+            running.statistics,
+            lambda data: answer(running, data),
             lambda: self.admin_url,
         )
 
     def _tree_of(self, store: Store, recovery: Recovery) -> Tree | None:
-        """What is served at once; None: that is for the ensemble to decide."""
-        if self.options.ensemble is not None:
+        """The tree to serve immediately; None: the ensemble decides."""
+        if self.running.options.ensemble is not None:
             return None
         if recovery.standing is Standing.EMPTY and recovery.epochs.current is None:
             return store.initialise()
@@ -243,48 +258,50 @@ class ListeningServer(RunningServer):
         return None if self.admin is None else self.admin.url
 
     async def wait_failed(self) -> Failure:
-        """Wait until the server is over by itself; it must be stopped then."""
+        """Wait until the server fails; it must be stopped then."""
         return await self._failed
 
     async def stop(self) -> None:
         """Close all connections, make everything durable, release the directory."""
-        self.is_up = False
+        running = self.running
+        running.is_up = False
         if self._audit is not None:
             self._audit.server_stops()
         await self._listeners.close()
         if self._peers is not None:
             await self._peers.stop()
         self._reports.cancel()
-        clients = self.world.clients
+        clients = running.world.clients
         for protocol in list(clients.values()):
             protocol.close()
-        self.driver.stop()
-        self.driver.snapshots.abandon()
+        running.driver.stop()
+        running.driver.snapshots.abandon()
         for protocol in list(clients.values()):
             if protocol.is_secure:
-                # Told that it is over; its answer to that is not waited for.
+                # Cancelled; its response to that is not waited for.
                 protocol.abort()
         if self.admin is not None:
             await self.admin.stop()
         await self._listeners.wait_closed()
         self._release_store()
-        self.log.info("stopped", zxid=format_zxid(self.replica.tree.last_zxid))
+        running.log.info("stopped", zxid=format_zxid(running.replica.tree.last_zxid))
 
     def _release_store(self) -> None:
-        self.world.join_disk()
-        self.store.close()
+        self.running.world.join_disk()
+        self.running.store.close()
 
     # -- failures --------------------------------------------------------------------------------
 
     def _over(self, failure: Failure) -> None:
-        """Nothing that this process believes may be acted on any more (R7, R14)."""
+        """This process may no longer act on anything in its memory (R7, R14)."""
+        running = self.running
         if failure.is_disk:
-            self.log.critical("disk-failed", reason=failure.error)
-            self.statistics.disk_failures += 1
+            running.log.critical("disk-failed", reason=failure.error)
+            running.statistics.disk_failures += 1
         else:
-            self.log.critical("bug", error=failure.error, reason=failure)
-        self.failure = failure
-        self.is_up = False
+            running.log.critical("bug", error=failure.error, reason=failure)
+        running.failure = failure
+        running.is_up = False
         self.gate.abort_all()
         if not self._failed.done():
             self._failed.set_result(failure)
@@ -293,7 +310,7 @@ class ListeningServer(RunningServer):
         """What a callback, a task or a protocol of this process raised and nobody caught."""
         error = context.get("exception")
         if isinstance(error, Exception) and not isinstance(error, OSError):
-            self.driver.guard.fail(error)
+            self.running.driver.guard.fail(error)
         else:
             # An error of the network, or asyncio's own complaint.
             loop.default_exception_handler(context)
@@ -301,19 +318,20 @@ class ListeningServer(RunningServer):
     # -- reports ---------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Log what lasts for longer than a moment; called about twice a tick."""
-        interval = max(self.options.replica.tick_ms / 2000, 0.01)
+        """Log conditions that persist; called about twice per tick."""
+        running = self.running
+        interval = max(running.options.replica.tick_ms / 2000, 0.01)
         self._reports = asyncio.get_running_loop().call_later(interval, self._report)
-        reason = "" if self.is_serving or not self.is_up else reason_of(self)
+        reason = "" if running.is_serving or not running.is_up else reason_of(running)
         if reason and reason == self._waiting_seen and reason != self._waiting_told:
             self._waiting_told = reason
-            self.log.warning("not-serving", reason=reason)
+            running.log.warning("not-serving", reason=reason)
         elif not reason:
             self._waiting_told = ""
         self._waiting_seen = reason
-        slowest_ms = self.statistics.take_slowest_sync()
+        slowest_ms = running.statistics.take_slowest_sync()
         if slowest_ms is not None:
-            self.log.warning("slow-fsync", ms=round(slowest_ms))
+            running.log.warning("slow-fsync", ms=round(slowest_ms))
 
 
 def _nonce() -> str:

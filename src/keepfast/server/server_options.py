@@ -1,4 +1,4 @@
-"""What a server is told when it is made."""
+"""The options of a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TlsOptions(msgspec.Struct, frozen=True):
 
     config: TlsConfig
     host: str = "0.0.0.0"
-    # A port of its own; None: there is none.
+    # A separate port; None: there is none.
     port: int | None = None
     # Whether TLS clients get in at the plain client port, too.
     is_on_client_port: bool = False
@@ -69,7 +69,7 @@ class ServerOptions:
     admin: AdminOptions | None = None
     # Its place among its peers; None: it is alone.
     ensemble: EnsembleOptions | None = None
-    # What guards the connections to its peers.
+    # What protects the connections to its peers.
     security: LinkSecurity | None = None
     replica: ReplicaOptions = field(default_factory=ReplicaOptions)
     store: StoreOptions = field(default_factory=StoreOptions)

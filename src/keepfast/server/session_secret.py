@@ -1,11 +1,11 @@
-"""The secret of session passwords: a small file that all servers of an ensemble have alike.
+"""The secret for session passwords: a small file, the same on all servers of an ensemble.
 
     since=2026-11-17T07:00:00+00:00
     secret=5f1c...                     hexadecimal, 16 bytes or more
 
-An operator may make it. Otherwise a server alone makes its own at its first start, and the members
-of an ensemble make one together (replica/secret_exchange.py); as long as that is not in use, it has
-no `since`.
+An operator may create it. Otherwise a standalone server creates its own at its first start, and the
+members of an ensemble agree on one (replica/secret_exchange.py); until it is in use, it has no
+`since`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def passwords_at_start(options: ServerOptions) -> tuple[SessionPasswords, SharedSecret | None]:
-    """How sessions are guarded when a server starts, and what it holds as a member of an ensemble.
+    """How sessions are protected when a server starts, and the secret it holds as a member.
 
     Raises ConfigError.
     """
@@ -47,19 +47,19 @@ def passwords_at_start(options: ServerOptions) -> tuple[SessionPasswords, Shared
 
 
 def passwords_of(file: str, data_dir: str) -> SessionPasswords:
-    """How the sessions of a server alone are guarded. Raises ConfigError for a file that is bad."""
+    """How a standalone server protects its sessions. Raises ConfigError for a bad file."""
     if file:
         return read_secret(file)
     own = Path(data_dir) / SECRET_NAME
     try:
         held = held_secret(data_dir)
         if held is None or not held.since_ms:
-            # One that an ensemble did not come to use is as good as a new one.
+            # One that an ensemble never used is as good as a new one.
             secret = secrets.token_bytes(SECRET_BYTES) if held is None else held.secret
             held = SharedSecret(secret, time.time_ns() // _NS_OF_MS // _MS * _MS)
             write_secret(own, held)
     except OSError as error:
-        # A full disk: the server starts all the same.
+        # A full disk: the server starts anyway.
         log.warning("no-session-secret file=%s reason=%s", own, error.strerror or error)
         return SessionPasswords()
     return SessionPasswords(held.secret, held.since_ms)
@@ -77,7 +77,7 @@ def write_secret(file: Path, held: SharedSecret) -> None:
     draft.unlink(missing_ok=True)
     # Whole numbers both ways: in the far future floats would lose a millisecond.
     since = (_EPOCH + held.since_ms * _MILLISECOND).isoformat(timespec="milliseconds")
-    # Not wider by `keepfast.umask`: who may read the data need not be able to take over sessions.
+    # Not widened by `keepfast.umask`: read access to the data must not imply taking over sessions.
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w") as stream:
         stream.write(f"since={since}\n" if held.since_ms else "")

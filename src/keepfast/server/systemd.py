@@ -1,4 +1,4 @@
-"""What a server tells systemd about itself: the datagrams of sd_notify(3).
+"""Reports a server's state to systemd: the datagrams of sd_notify(3).
 
     READY=1       once, when clients are let in for the first time
     STATUS=...    why they are not, or in which role the server serves
@@ -6,7 +6,7 @@
     WATCHDOG=1    while the event loop runs, if the unit has WatchdogSec=
 
 Nothing happens where NOTIFY_SOCKET is not set. A notification that cannot be sent is logged once
-and changes nothing: a server must not end because of those who watch it.
+and changes nothing: a server must not end because of its monitoring.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SystemdNotifier:
         self._is_failure_logged = False
 
     async def follow(self, server: RunningServer) -> None:
-        """Report what becomes of a server, until cancelled."""
+        """Report a server's state, until cancelled."""
         if not self._address:
             return
         is_ready, last_status = False, ""

@@ -1,4 +1,4 @@
-"""Tasks whose end is never unheard: what one raises ends the server (R14)."""
+"""Tasks whose exceptions are never lost: what one raises ends the server (R14)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 def spawn(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Run something beside everything else; what it raises reaches the loop's handler at once."""
+    """Run a background task; what it raises reaches the loop's handler immediately."""
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(_report)
     return task
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    # By itself asyncio says so when the task is collected, which may be never.
+    # On its own, asyncio reports it when the task is collected, which may be never.
     error = None if task.cancelled() else task.exception()
     if error is not None:
         context = {"message": "a task failed", "exception": error, "task": task}

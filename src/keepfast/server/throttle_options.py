@@ -1,4 +1,4 @@
-"""What the settings of throttling mean for a replica."""
+"""Builds a replica's throttling options from the configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def throttle_options(config: ServerConfig) -> ThrottleOptions:
         config.request_throttle,
         config.limits,
     )
-    # With weights, the tokens that are configured are meant for new sessions.
+    # With weights, the configured tokens are for new sessions.
     weight, renewal = 1, 1
     if connections.weight_enabled:
         least = connections.local_session_weight

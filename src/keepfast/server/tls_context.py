@@ -1,4 +1,4 @@
-"""TLS as the settings `ssl.*` want it: key and trust stores made into a context of Python's ssl."""
+"""TLS as configured by `ssl.*`: builds a context of Python's ssl from key and trust stores."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def server_context(tls: TlsConfig, prefix: str = "ssl.") -> ServerContext:
     `prefix` is that of the settings, for messages. Raises ConfigError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # A client could make the server compute handshakes without end.
+    # A client could make the server compute handshakes endlessly.
     context.options |= ssl.OP_NO_RENEGOTIATION
     _set_versions(context, tls.enabled_protocols)
     warnings = _set_suites(context, tls, prefix)
@@ -90,7 +90,7 @@ def client_context(tls: TlsConfig, prefix: str) -> ServerContext:
     caller to check. Raises ConfigError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Done by the caller, who knows the settings about names.
+    # Done by the caller, which knows the settings for host names.
     context.check_hostname = False
     _set_versions(context, tls.enabled_protocols)
     warnings = _set_suites(context, tls, prefix)
@@ -103,7 +103,7 @@ def client_context(tls: TlsConfig, prefix: str) -> ServerContext:
 
 
 def _set_identity(context: ssl.SSLContext, tls: TlsConfig, prefix: str) -> list[str]:
-    """Give the context this server's key and certificates; gives warnings."""
+    """Give the context this server's key and certificates; returns warnings."""
     keys = KeyStore.of_keys(tls, prefix)
     identity = load_identity(keys)
     with _private_file(identity.to_pem()) as path:
@@ -132,7 +132,7 @@ def _set_versions(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
 
 
 def _set_suites(context: ssl.SSLContext, tls: TlsConfig, prefix: str) -> list[str]:
-    """Restrict the context to the suites that are named, if any are; gives warnings."""
+    """Restrict the context to the suites that are named, if any are; returns warnings."""
     names = [name for name in tls.ciphersuites if name != _NO_SUITE]
     if not names:
         return []
@@ -142,7 +142,7 @@ def _set_suites(context: ssl.SSLContext, tls: TlsConfig, prefix: str) -> list[st
         raise ConfigError(f"not known or not safe: {', '.join(unknown)}", key=key)
     old = [_SUITES[name] for name in names if name in _SUITES]
     new = [name for name in names if name in _SUITES_13]
-    # A version without any suite must not be agreed on.
+    # A version without any suite must not be committed.
     spoken = [
         name
         for name, suites in (("TLSv1.2", old), ("TLSv1.3", new))
@@ -167,7 +167,7 @@ def _set_suites(context: ssl.SSLContext, tls: TlsConfig, prefix: str) -> list[st
 
 @contextmanager
 def _private_file(content: bytes) -> Iterator[str]:
-    """A file that nobody else can read, for as long as the block runs.
+    """A file that nobody else can read, for the duration of the block.
 
     The ssl module takes a key from a file only. In memory where the system can: then the key never
     reaches a disk, and no directory has to be writable.

@@ -66,7 +66,7 @@ class TlsPort:
         self._arriving_from: Counter[str] = Counter()
 
     async def open(self, host: str, port: int, backlog: int) -> int:
-        """Listen; gives the port. Raises OSError."""
+        """Listen; returns the port. Raises OSError."""
         self._sockets = await open_listeners(host, port, backlog)
         self._accepting = [spawn(self._accept(listener)) for listener in self._sockets]
         chosen: int = self._sockets[0].getsockname()[1]

@@ -1,6 +1,6 @@
 """Keeps web pages from using somebody's browser to talk to the admin server.
 
-A browser that can reach the server runs pages of others, and these can make it send requests:
+A browser that can reach the server runs third-party pages, and these can make it send requests:
 
 - A page whose name its owner lets point to this server (DNS rebinding) may read the answers. Such a
   request carries the page's name as its Host: only names that are known to be this server's, and
@@ -29,7 +29,7 @@ _OWN_SITES: Final = ("same-origin", "none")
 
 
 class WebGuard:
-    """Decides whether a request may come from where it says it comes from."""
+    """Decides whether a request's claimed origin is acceptable."""
 
     def __init__(self, allowed_hosts: Iterable[str], open_paths: frozenset[str]) -> None:
         machine = socket.gethostname()
@@ -84,7 +84,7 @@ def _is_address(name: str) -> bool:
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """Whether a page was sent by the very server that it asks now."""
+    """Whether a page was served by this server itself."""
     try:
         return urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:

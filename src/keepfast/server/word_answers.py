@@ -23,6 +23,7 @@ from keepfast.server.reports import (
     configuration,
     connection_deadlines,
     connection_report,
+    data_watches,
     environment,
     latency_text,
     node_count,
@@ -176,7 +177,7 @@ def _session(session_id: int) -> str:
 
 
 def _wchs(server: RunningServer) -> str:
-    summary = watch_summary(server)
+    summary = watch_summary(data_watches(server))
     return _lines(
         f"{summary.connections} connections watching {summary.paths} paths",
         f"Total watches:{summary.watches}",
@@ -185,7 +186,7 @@ def _wchs(server: RunningServer) -> str:
 
 def _wchc(server: RunningServer) -> str:
     lines = []
-    for session, paths in watches_by_session(server).items():
+    for session, paths in watches_by_session(data_watches(server)).items():
         lines.append(_session(session))
         lines.extend(f"\t{safe_text(path)}" for path in paths)
     return _lines(*lines, "")
@@ -193,7 +194,7 @@ def _wchc(server: RunningServer) -> str:
 
 def _wchp(server: RunningServer) -> str:
     lines = []
-    for path, sessions in watches_by_path(server).items():
+    for path, sessions in watches_by_path(data_watches(server)).items():
         lines.append(safe_text(path))
         lines.extend(f"\t{_session(session)}" for session in sessions)
     return _lines(*lines, "")

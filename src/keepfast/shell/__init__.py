@@ -1,4 +1,4 @@
-"""`keepfast shell`: the words and flags of ZooKeeper's own shell, over `keepfast.client`.
+"""`keepfast shell`: the commands and flags of ZooKeeper's own shell, over `keepfast.client`.
 
 What may live here: parsing of command lines, the commands, their text and JSON, and the interactive
 loop. What may not: anything about bytes on the wire (`wire`) or about sessions (`client`).

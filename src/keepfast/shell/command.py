@@ -1,4 +1,4 @@
-"""What a command is: a word, its flags, and a function that does it."""
+"""A command: its name, its flags, and the function that runs it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ShellCommand:
     arguments: str
     run: Callable[[Context, Given], Document]
     syntax: Syntax = field(default_factory=Syntax)
-    least_arguments: int = 0
-    most_arguments: int | None = None
+    min_arguments: int = 0
+    max_arguments: int | None = None
     # Some commands explain their flags when they are used wrongly.
     explains_flags: bool = False
 
@@ -48,9 +48,9 @@ class ShellCommand:
         """The words after the command's own; UsageError if they do not fit."""
         given = parse_flags(words, self.syntax)
         count = len(given.arguments)
-        if count < self.least_arguments:
+        if count < self.min_arguments:
             raise UsageError(self.usage)
-        if self.most_arguments is not None and count > self.most_arguments:
+        if self.max_arguments is not None and count > self.max_arguments:
             raise UsageError(self.usage)
         return given
 

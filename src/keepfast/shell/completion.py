@@ -9,7 +9,7 @@ from keepfast.client import Client, OperationFailed
 from keepfast.shell.shell import ALL_COMMANDS, COMMANDS, Shell
 from keepfast.shell.watch_commands import MODES
 
-# The Tab key must answer or give up while a finger is still on it.
+# The Tab key must respond or give up quickly.
 TIMEOUT_S: Final = 1.0
 # More than anyone reads; a znode can have a million children.
 _MAX_OFFERED: Final = 1000
@@ -42,7 +42,7 @@ def _paths(token: str, children_of: ChildrenOf) -> list[str]:
 
 
 def children_from(shell: Shell) -> ChildrenOf:
-    """Asks the shell's server, briefly; an error is no children, as nobody asked aloud."""
+    """Asks the shell's server, briefly; an error means no children, as no command was run."""
 
     def children_of(path: str) -> Sequence[str]:
         client: Client | None = shell.client

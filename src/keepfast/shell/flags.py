@@ -50,7 +50,7 @@ class Given:
 
 
 def parse_flags(words: list[str], syntax: Syntax) -> Given:
-    """Tell flags, their values and arguments apart; UsageError for what the syntax lacks."""
+    """Separate flags, their values and arguments; UsageError for what the syntax lacks."""
     given = Given()
     waiting: Flag | None = None
     for index, word in enumerate(words):

@@ -123,7 +123,7 @@ def data_document(data: bytes | None) -> Document | None:
 
 
 def hex_dump(data: bytes) -> str:
-    """Sixteen bytes a row, in hex and as characters; nothing for nothing."""
+    """Sixteen bytes per row, in hex and as characters; nothing for empty data."""
     if not data:
         return ""
     heads = "".join(f"{column:3x}" for column in range(_ROW))

@@ -1,4 +1,4 @@
-"""What people read when an operation fails; the words are those of ZooKeeper's shell."""
+"""Error messages of failed operations, worded as in ZooKeeper's shell."""
 
 from __future__ import annotations
 

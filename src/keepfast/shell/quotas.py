@@ -223,9 +223,9 @@ QUOTAS: Final = (
             one_of=_ONE_OF,
             is_required=True,
         ),
-        least_arguments=1,
+        min_arguments=1,
     ),
-    ShellCommand("listquota", "path", _listquota, least_arguments=1),
+    ShellCommand("listquota", "path", _listquota, min_arguments=1),
     ShellCommand(
         "delquota",
         "[-n|-b|-N|-B] path",
@@ -239,6 +239,6 @@ QUOTAS: Final = (
             ),
             one_of=_ONE_OF,
         ),
-        least_arguments=1,
+        min_arguments=1,
     ),
 )

@@ -178,7 +178,7 @@ READING: Final = (
         "[-s] [-w] [-R] path",
         _ls,
         Syntax((flag("s", "stat"), flag("w", "watch"), flag("R", "recurse"))),
-        least_arguments=1,
+        min_arguments=1,
     ),
     ShellCommand(
         "get",
@@ -192,12 +192,12 @@ READING: Final = (
                 flag("x", "Output data in hexdump format"),
             )
         ),
-        least_arguments=1,
+        min_arguments=1,
         explains_flags=True,
     ),
-    ShellCommand("stat", "[-w] path", _stat, Syntax((flag("w", "watch"),)), least_arguments=1),
-    ShellCommand("getAcl", "[-s] path", _get_acl, Syntax((flag("s", "stats"),)), least_arguments=1),
-    ShellCommand("getAllChildrenNumber", "path", _get_all_children_number, least_arguments=1),
+    ShellCommand("stat", "[-w] path", _stat, Syntax((flag("w", "watch"),)), min_arguments=1),
+    ShellCommand("getAcl", "[-s] path", _get_acl, Syntax((flag("s", "stats"),)), min_arguments=1),
+    ShellCommand("getAllChildrenNumber", "path", _get_all_children_number, min_arguments=1),
     ShellCommand("getEphemerals", "path", _get_ephemerals),
     ShellCommand(
         "config",
@@ -206,5 +206,5 @@ READING: Final = (
         Syntax((flag("c", "client connection string"), flag("w", "watch"), flag("s", "stats"))),
     ),
     ShellCommand("whoami", "", _whoami),
-    ShellCommand("sync", "path", _sync, least_arguments=1),
+    ShellCommand("sync", "path", _sync, min_arguments=1),
 )

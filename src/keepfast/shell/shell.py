@@ -58,7 +58,7 @@ class Quit(Exception):  # noqa: N818 - the user's wish, not a fault
 
 
 class Shell:
-    """Runs commands. Prints through `output`; every command gives an exit code."""
+    """Runs commands. Prints through `output`; every command returns an exit code."""
 
     def __init__(self, options: ShellOptions, output: Output, *, tells_of_session: bool) -> None:
         """`tells_of_session`: print changes of the session's state, as an interactive shell
@@ -88,9 +88,9 @@ class Shell:
         return f"[zk: {self.server}({state.value}) {self.command_count}] "
 
     def open(self, server: str | None = None) -> None:
-        """Begin a session, in place of the one there is; does not wait for it."""
+        """Begin a session, instead of the one there is; does not wait for it."""
         server = server or self.server
-        # Before the old session goes: a slip of the finger must not cost it.
+        # Before the old session ends: a typo must not cost it.
         client = Client(to_target(server), self.options.client_options(), self._on_event)
         self.end()
         self.server = server
@@ -238,8 +238,14 @@ class Shell:
         raise Quit
 
 
+# Words of zkCli up to 3.4, and what they are called since.
+_OF_3_4 = {"rmr": "deleteall", "ls2": "ls -s"}
+
+
 def _unknown(name: str) -> str:
     """One sentence about a word that is no command, with the nearest that is."""
-    near = get_close_matches(name, [*COMMANDS, *OWN_COMMANDS], 1)
-    advice = f"did you mean {near[0]}?" if near else "help lists them all"
+    near = _OF_3_4.get(name) or next(
+        iter(get_close_matches(name, [*COMMANDS, *OWN_COMMANDS], 1)), None
+    )
+    advice = f"did you mean {near}?" if near else "help lists them all"
     return f"Command not found: {name}; {advice}"

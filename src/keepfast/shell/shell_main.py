@@ -82,9 +82,9 @@ def _connect(shell: Shell) -> ShellExitCode:
 
 
 def _run_lines(shell: Shell, lines: Iterable[str]) -> ShellExitCode:
-    """Run commands from a file, one a line. The code is that of the first that failed.
+    """Run commands from a file, one per line. The code is that of the first that failed.
 
-    Later lines run all the same, as in ZooKeeper's shell, unless the connection was lost: they
+    Later lines still run, as in ZooKeeper's shell, unless the connection was lost: they
     would meet a tree, or a session, other than they were written for.
     """
     result = ShellExitCode.OK

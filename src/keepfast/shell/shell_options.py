@@ -31,7 +31,7 @@ Without a command: an interactive shell on a terminal, else commands from standa
   -r, --read-only              accept a server that lost its quorum and serves reads only
   -waitforconnection, --wait   keep trying to connect for the length of the session timeout
   --auth SCHEME:CREDENTIAL     as the command addauth, before all others; may be repeated
-  --json                       one JSON document a command in place of text
+  --json                       one JSON document per command instead of text
   --tls                        connect by TLS, trusting the system's certificates
   --ca FILE                    trust these certificates (PEM) instead; implies --tls
   --cert FILE, --key FILE      show this certificate (PEM; the key may be in the same file)

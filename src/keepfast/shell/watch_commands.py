@@ -43,8 +43,8 @@ ADD_WATCH: Final = ShellCommand(
     f"default is {AddWatchMode.PERSISTENT_RECURSIVE.name}",
     _add_watch,
     Syntax((value_flag("m"),)),
-    least_arguments=1,
-    most_arguments=1,
+    min_arguments=1,
+    max_arguments=1,
 )
 
 WATCHING: Final = (
@@ -63,6 +63,6 @@ WATCHING: Final = (
                 flag("l", "remove locally when there is no server connection"),
             )
         ),
-        least_arguments=1,
+        min_arguments=1,
     ),
 )

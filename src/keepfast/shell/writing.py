@@ -130,7 +130,7 @@ def _delete(context: Context, given: Given) -> Document:
             "'delete path [version]' has been deprecated. "
             "Please use 'delete [-v version] path' instead."
         )
-        # Heeded, not dropped: whoever names a version does not want another one deleted.
+        # Honoured, not ignored: a caller that names a version does not want another one deleted.
         given.flags.setdefault("v", old_version)
     context.client.delete(path, integer(given, "v", -1))
     return {"path": path}
@@ -289,7 +289,7 @@ WRITING: Final = (
                 value_flag("t", "ttl"),
             )
         ),
-        least_arguments=1,
+        min_arguments=1,
     ),
     ShellCommand(
         "set",
@@ -302,7 +302,7 @@ WRITING: Final = (
                 value_flag("v", "Set with an expected version"),
             )
         ),
-        least_arguments=2,
+        min_arguments=2,
         explains_flags=True,
     ),
     ShellCommand(
@@ -310,22 +310,22 @@ WRITING: Final = (
         "[-v version] path",
         _delete,
         Syntax((value_flag("v", "version"),)),
-        least_arguments=1,
+        min_arguments=1,
     ),
     ShellCommand(
         "deleteall",
         "path [-b batch size]",
         _delete_all,
         Syntax((value_flag("b", "batch size"),)),
-        least_arguments=1,
+        min_arguments=1,
     ),
     ShellCommand(
         "setAcl",
         "[-s] [-v version] [-R] path acl",
         _set_acl,
         Syntax((flag("s", "stats"), value_flag("v", "version"), flag("R", "recursive"))),
-        least_arguments=2,
+        min_arguments=2,
     ),
-    ShellCommand("addauth", "scheme auth", _addauth, least_arguments=1),
+    ShellCommand("addauth", "scheme auth", _addauth, min_arguments=1),
     RECONFIG,
 )

@@ -1,7 +1,7 @@
 """The simulated world: a whole ensemble with clients in one process, under one seed.
 
 What may live here: virtual time, network, disks, processes, clients and faults; the driver that
-runs `replica` in them, as `server` does in the real world; and checkers, which look on from
+runs `replica` in them, as `server` does in the real world; and checkers, which observe from
 outside. What may not: a decision of the protocol, a real clock, socket or file.
 """
 

@@ -17,7 +17,7 @@ SECOND: Final = 1_000_000
 
 
 class LivelockError(Exception):
-    """So much happens in so little time that somebody goes round in circles."""
+    """So much happens in so little time that something must be in a loop."""
 
 
 class Appointment:
@@ -29,7 +29,7 @@ class Appointment:
         self.action: Action | None = action
 
     def cancel(self) -> None:
-        """Call it off; it is no error if it is over already."""
+        """Cancel it; not an error if it already happened."""
         self.action = None
 
 
@@ -49,7 +49,7 @@ class Agenda:
 
     def __init__(self, step_limit: int = 20_000) -> None:
         self.now_us = 0
-        # Who keeps more appointments than this in a second goes round in circles.
+        # More appointments than this in a second indicate a livelock.
         self.step_limit = step_limit
         # The most that were kept in a second so far.
         self.busiest = 0

@@ -1,6 +1,6 @@
-"""A server of Apache's in a simulated ensemble: what it does not say, and what it does wrong.
+"""An Apache server in a simulated ensemble: what it does not send, and what it does wrong.
 
-It runs our own machines for all that both kinds do alike, election and broadcast. It differs in
+It runs our own machines for what both kinds do identically, election and broadcast. It differs in
 
 - what crosses its links: nothing that Keepfast adds to Apache's packets, in either direction;
 - its files, which have no manifest. It takes a snapshot as soon as it is elected, before anybody
@@ -8,10 +8,10 @@ It runs our own machines for all that both kinds do alike, election and broadcas
   its old log: records beyond the tree would come back at the next start, and when it leads itself
   it sends a learner what its log has, across the hole that the tree left.
 
-Our servers have to stay right beside it, and to see to it that it stays right itself as far as they
-can (docs/replacing-apache.md). Where they cannot, an operator empties it, as is written there. That
-our machines elect and store for it is a limit of the model: what Apache's do wrong in an election
-is not in it, and where our store votes with nothing that it has, it stands for an emptied server.
+Our servers must stay correct beside it, and keep it correct as far as they can
+(docs/replacing-apache.md). Where they cannot, an operator empties it, as described there. That our
+machines elect and store for it is a limit of the model: what Apache's do wrong in an election is
+not in it, and where our store votes with nothing that it has, it stands for an emptied server.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from keepfast.wire import (
 
 
 class ApacheHistory(History, frozen=True):
-    """Its log as it takes it: whatever stands there follows what stands before it."""
+    """Its log as it sees it: each record is assumed to follow the one before it."""
 
     log: tuple[tuple[Zxid, bytes], ...] = ()
 
@@ -65,16 +65,16 @@ class ApacheHistory(History, frozen=True):
                 ranges.append((zxid, zxid))
         return chain_of(Zxid(ranges[0][0] - 1), ranges)
 
-    def serves_behind(self, zxid: Zxid) -> bool:
+    def serves_after(self, zxid: Zxid) -> bool:
         """Whether the log goes back that far."""
-        return super().serves_behind(zxid) or any(z == zxid for z, _ in self.log)
+        return super().serves_after(zxid) or any(z == zxid for z, _ in self.log)
 
     def packets(self, stream: RecordStream) -> Iterator[bytes]:
         """What it sends to a learner: all that the log has after a zxid."""
         yield b"".join(
             encode_proposal(zxid, entry) + encode_commit(zxid)
             for zxid, entry in self.log
-            if stream.behind < zxid <= stream.up_to
+            if stream.after < zxid <= stream.up_to
         )
 
 
@@ -92,7 +92,7 @@ class ApacheSource(StreamSource):
     ) -> None:
         """See StreamSource."""
         history = self._history()
-        if isinstance(item, RecordStream) and any(z == item.behind for z, _ in history.log):
+        if isinstance(item, RecordStream) and any(z == item.after for z, _ in history.log):
             ready(history.packets(item))
         else:
             super().open(item, ready)
@@ -173,7 +173,7 @@ class ApacheProcess(Process):
         )
 
     def _make_member(self, recovery: Recovery) -> Member:
-        # What a loss of power took is not in its log either.
+        # What a power loss took is not in its log either.
         log = self.files.log
         self.files.log = {zxid: log[zxid] for zxid in log if zxid <= recovery.head}
         facts = store_facts(self.store, recovery)

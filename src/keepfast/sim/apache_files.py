@@ -30,7 +30,7 @@ class ApacheFiles:
         return max(self.log, default=_NONE)
 
     def cut(self, zxid: Zxid) -> Tree | None:
-        """Truncate the log; gives the tree that it loads then, if that is one beyond the cut."""
+        """Truncate the log; returns the tree that it loads then, if that is one beyond the cut."""
         for each in [z for z in self.log if z > zxid]:
             del self.log[each]
         newest = max(self.snapshots, default=_NONE)

@@ -2,8 +2,8 @@
 
 It keeps to what every ZooKeeper client does: one connection, replies in the order of the requests,
 pings, another server when one is silent, its watches set again when it is back, and a new session
-when its old one has ended. In what clients differ, as in how they count their requests, is one
-client's habits. What it asks for is the workload's choice.
+when its old one has ended. Where clients differ, such as in how they number their requests, is part
+of `ClientHabits`. What it asks for is the workload's choice.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SimulatedClient:
         # Whether the server of the connection has no leader, and says so.
         self.is_read_only = False
         self.is_stopped = False
-        # A schedule says what it asks for, and nobody else.
+        # Its requests come from a schedule only.
         self.is_held = False
         self._rng = random.Random(world.rng.getrandbits(64))
         self._stream: Stream | None = None
@@ -95,7 +95,7 @@ class SimulatedClient:
         self._xid = 0
         self._heard_us = 0
         self._is_rewatching = False
-        # What is asked for as soon as there is a connection again.
+        # Requests to send as soon as there is a connection again.
         self._first_requests: tuple[tuple[OpCode, str, Any], ...] = ()
         self._timeout_ms = world.options.workload.session_timeout_ms
         self._pinger: Appointment | None = None
@@ -148,7 +148,7 @@ class SimulatedClient:
         return self
 
     def _drop(self) -> None:
-        """Leave the connection; what was asked for on it may or may not be done."""
+        """Drop the connection; the outcome of its requests is unknown."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close(0)
@@ -190,13 +190,13 @@ class SimulatedClient:
         self.move(server, (OpCode.EXISTS, "/", ExistsRequest("/", False)))
 
     def forget_session(self) -> None:
-        """Give up the session and its connection without a word; the next one is a new one."""
+        """Abandon the session and its connection silently; the next one is new."""
         self._session_over("forgets its session")
         self._attempt += 1
         self._drop()
 
     def leave(self) -> None:
-        """Be gone for good, without a word: the session has to expire."""
+        """Disappear silently: the session has to expire."""
         self.is_stopped = True
         self._attempt += 1
         self._drop()

@@ -14,11 +14,11 @@ from keepfast.storage import (
     DataDirectory,
     acknowledged_end,
     load_manifest,
-    read_testimony,
+    read_watermark,
 )
 from keepfast.wire import StorageError
 
-# The lock is not a file here; everything else is fair game.
+# The lock is not a file here; everything else may be damaged.
 Damage = Callable[[MemoryDisk, MemoryDisk | None, random.Random], str]
 
 
@@ -35,7 +35,7 @@ def _known_end(disk: MemoryDisk, path: str) -> int:
     """Up to where a file is known to have been written.
 
     After that, in the open segment of a server that lost its power, zeros are what the loss of an
-    unsynced write leaves: nobody can tell them from rot until the witness is synced.
+    unsynced write leaves: nobody can tell them from rot until the watermark is synced.
     """
     directory = DataDirectory(posixpath.dirname(path), posixpath.dirname(path))
     # Faults are for the server: what waits for its next call must not strike this look.
@@ -47,7 +47,7 @@ def _known_end(disk: MemoryDisk, path: str) -> int:
     last = manifest.segments[-1] if manifest is not None and manifest.segments else None
     if last is None or last.seal is not None or last.name != posixpath.basename(path):
         return len(disk.contents(path))
-    return acknowledged_end(last, read_testimony(disk, directory))
+    return acknowledged_end(last, read_watermark(disk, directory))
 
 
 def flip_bit(disk: MemoryDisk, earlier: MemoryDisk | None, rng: random.Random) -> str:
@@ -144,5 +144,5 @@ NOTICEABLE: Final[dict[str, Damage]] = {
     "swap": swap_files,
     "rot-snapshot": rot_newest_snapshot,
 }
-# What takes a server back to an earlier, sound state: nobody can notice that by himself.
+# What takes a server back to an earlier, valid state: no server can notice that on its own.
 BACKWARD: Final[dict[str, Damage]] = {"stale": stale_sector, "restore-file": restore_file}

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 # How long a server looks for a leader before it serves read-only, and some more.
 _READ_ONLY_MS: Final = 3000
-# For so long at most an Apache server is away, while the others elect one of them.
+# The longest time that an Apache server is away, while the others elect a leader.
 _AWAY_TICKS: Final = 60
 # Where a call can fail: every one that changes a disk, on every kind of file. The first is the
-# fsync of a quiet moment: of the witness alone, when nobody writes.
+# fsync of a quiet moment: of the watermark alone, when nobody writes.
 _PLACES: Final = (
     ("datasync", "*witness*"),
     ("write_at", "*witness*"),
@@ -61,7 +61,7 @@ _PLACES: Final = (
 
 
 class Disasters:
-    """The faults of this kind, by name; each gives whether it took place."""
+    """The faults of this kind, by name; each returns whether it took place."""
 
     def __init__(self, world: World, nemesis: Nemesis, rng: random.Random) -> None:
         self._world = world
@@ -84,7 +84,7 @@ class Disasters:
     # -- a server that finds no leader -----------------------------------------------------------
 
     def _strand(self, host: Host) -> bool:
-        """A server is cut off with clients that are content with it, for longer than it is patient.
+        """A server is partitioned with read-only clients, for longer than its timeout.
 
         What it was asked for in between is in its log alone.
         """
@@ -166,7 +166,7 @@ class Disasters:
     def _fence(self, host: Host) -> bool:
         """A learner finds that its tree is not the leader's, and is to purge just then (R10, R11).
 
-        Other faults go on while it waits for a tree.
+        Other faults continue while it waits for a tree.
         """
         process, nemesis = host.process, self._nemesis
         if process is None or process.member is None or process.is_paused or host.is_apache:
@@ -178,7 +178,7 @@ class Disasters:
         host.is_impaired = True
 
         def differ() -> None:
-            following.on_unfit("a digest is not the leader's")
+            following.fence("a digest is not the leader's")
             member.tick()
 
         process.run(lambda: process.loop.run(differ))
@@ -212,7 +212,7 @@ class Disasters:
                 back = (OpCode.EXISTS, "/", ExistsRequest("/", False))
                 other = (OpCode.DELETE, "/none", DeleteRequest("/none", -1))
                 request = self._rng.choice((back, other))
-                delay_us = 4 * world.options.network.most_delay_us
+                delay_us = 4 * world.options.network.max_delay_us
                 world.agenda.after(delay_us, partial(self._come_back, client, request))
         return True
 
@@ -227,7 +227,7 @@ class Disasters:
         self._say("a disk call of %s will raise anything", host.who)
         return True
 
-    # -- a server alone --------------------------------------------------------------------------
+    # -- a standalone server ---------------------------------------------------------------------
 
     def _lose_alone(self, host: Host) -> bool:
         """A server without peers loses files: it serves all that it acknowledged, or nothing.
@@ -236,7 +236,7 @@ class Disasters:
         """
         world = self._world
         vouched = world.checkers.ledger.shadow_of(host.server_id).vouched
-        # After a loss of power the witness may not know of the last records: nobody can tell then.
+        # After a power loss the watermark may not cover the last records: nobody can tell then.
         if world.options.servers > 1 or not host.is_up or vouched < 1:
             return False
         host.kill()
@@ -272,7 +272,7 @@ class Disasters:
     # -- tools -----------------------------------------------------------------------------------
 
     def _rescue(self, host: Host) -> bool:
-        """A server's files are damaged, and an operator looks at what a rescue would accept.
+        """A server's files are damaged, and an operator plans a rescue.
 
         It is not carried out: a quorum is there, and to fill a server again is what helps. On a
         copy it has to do what it says.

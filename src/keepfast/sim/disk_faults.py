@@ -1,4 +1,4 @@
-"""Faults that a `MemoryDisk` can be told to have: errors, silent rot, and the loss of power."""
+"""Faults that can be injected into a `MemoryDisk`: errors, silent rot, and power loss."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ class PowerLoss(BaseException):
 
 
 class MishapError(Exception):
-    """What no code expects of a disk, as a bug below or beside it would raise."""
+    """An exception that no code expects from a disk, as a bug elsewhere would raise."""
 
 
 class DiskCall(NamedTuple):

@@ -1,8 +1,8 @@
-"""The election connections of a world: one a pair of servers, made when there is a vote to send.
+"""The election connections of a world: one per pair of servers, made when there is a vote to send.
 
-As the real ones: the newest connection of a pair counts, and on a new one each side says its last
-vote once more. Who dials is a matter of real sockets and left out: a pair has one connection,
-whoever was first.
+As the real ones: the newest connection of a pair counts, and on a new one each side repeats its
+last vote. Who dials is a matter of real sockets and left out: a pair has one connection, whoever
+was first.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class SimulatedElectionLinks:
             return None
         known = self._ends.get((process.server_id, peer))
         if known is not None and known.process is process and known.stream.is_open:
-            return None  # the peer was quicker
+            return None  # the peer was faster
         other = None if stream is None else stream.ends[1]
         if stream is None or not isinstance(other, _End):
             self._retry(process, peer)

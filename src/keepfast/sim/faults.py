@@ -1,4 +1,4 @@
-"""What goes wrong in a world, when, and how it is made good again.
+"""What goes wrong in a world, when, and how it is healed.
 
 Faults are drawn by chance (`Nemesis`) or played by a scenario. Any number of servers may be killed,
 paused or cut off at once. Data is damaged on a minority only, and never on the next server before
@@ -36,7 +36,7 @@ _FAILING: Final = ("write_at", "fsync", "datasync", "fsync_directory", "rename",
 
 
 class Nemesis:
-    """Makes things go wrong until it is told to stop."""
+    """Injects faults until it is stopped."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -45,9 +45,9 @@ class Nemesis:
         self._kinds = [kind for kind, _ in self._options.weights]
         self._weights = [weight for _, weight in self._options.weights]
         self.is_stopped = False
-        # The server whose data was taken back in time: until it follows again, nothing else fails.
+        # The server whose data was undone in time: until it follows again, nothing else fails.
         self._ward: Host | None = None
-        # Until then nothing fails but what is under way already.
+        # Until then no new fault begins.
         self._quiet_until_us = 0
         self.counts: dict[str, int] = {}
         self._faults: dict[str, Callable[[Host], bool]] = {
@@ -208,7 +208,7 @@ class Nemesis:
         process.pause()
 
         def wake() -> None:
-            # Somebody comes to it who has seen more elsewhere, before it looks at its clock.
+            # A client arrives that has seen more elsewhere, before the server looks at its clock.
             clients = [client for client in self._world.clients if client.is_open]
             if clients:
                 self._rng.choice(clients).roam(host.server_id)
@@ -272,7 +272,7 @@ class Nemesis:
         self._world.agenda.after(away_us, lambda: None if self.is_stopped else host.start())
 
     def _reconfig(self, host: Host) -> bool:
-        """Ask for a change of the members: one comes back, leaves, or changes its part."""
+        """Ask for a membership change: one comes back, leaves, or changes its part."""
         world = self._world
         clients = [client for client in world.clients if client.is_open]
         if not clients:
@@ -422,7 +422,7 @@ class Nemesis:
             if not each.is_impaired and shadow.vouched_epoch > 0:
                 sound.add(each.server_id)
         left = sound - {host.server_id}
-        # A change of the members that is stored somewhere may decide who has to be left.
+        # A membership change that is stored somewhere may decide who has to be left.
         undecided = world.checkers.ledger.undecided_memberships()
         return world.is_quorum(left) and all(members.is_quorum(left) for members in undecided)
 

@@ -84,7 +84,7 @@ def _local_sessions(options: SimOptions, rng: random.Random) -> SimOptions:
 
 
 def _read_only(options: SimOptions, rng: random.Random) -> SimOptions:
-    """Servers without a leader serve clients that are content with that."""
+    """Servers without a leader serve read-only clients."""
     chances = [rng.random() < 0.7 for _ in range(options.workload.clients)]
     options = _with_habits(options, lambda n, habits: replace(habits, is_read_only=chances[n]))
     return replace(options, is_read_only_enabled=True)
@@ -143,7 +143,7 @@ def _sleeping_leaders(options: SimOptions, rng: random.Random) -> SimOptions:
 
 
 def _hung_disks(options: SimOptions, _rng: random.Random) -> SimOptions:
-    """A disk hangs for longer than others are patient."""
+    """A disk hangs for longer than the others' timeouts."""
     options = _with_faults(options, ("hang", 8))
     return replace(options, busy_ticks=max(options.busy_ticks, 100))
 
@@ -175,7 +175,7 @@ def _long(options: SimOptions, rng: random.Random) -> SimOptions:
 
 
 def _failing_calls(options: SimOptions, _rng: random.Random) -> SimOptions:
-    """A call of the disk fails, at any place; most often the fsync of a quiet moment."""
+    """A disk call fails, at any place; most often the fsync of a quiet moment."""
     faults = options.faults
     workload = replace(options.workload, think_ms=max(options.workload.think_ms, 150))
     weights = (*faults.weights, ("error-at", 10), ("mishap", 3))
@@ -195,7 +195,7 @@ def _restored(options: SimOptions, _rng: random.Random) -> SimOptions:
     return replace(
         options,
         servers=max(options.servers, 3) | 1,
-        # Somebody who may have what was given up.
+        # A server that may have what was given up.
         observers=max(options.observers, 1),
         is_reconfig_enabled=False,
         is_restored=True,
@@ -280,10 +280,10 @@ def _slow_streams(options: SimOptions, rng: random.Random) -> SimOptions:
     """Learners take a piece of what they catch up with, and nothing more for a while."""
     # For less than they are patient with a leader: a stream that never ends is no use to anybody.
     stall_us = options.sync_limit * options.replica.tick_ms * MS // rng.choice((2, 8))
-    return replace(options, network=replace(options.network, most_stall_us=stall_us))
+    return replace(options, network=replace(options.network, max_stall_us=stall_us))
 
 
-# In this order they are drawn and put into the options; each in such a part of the seeds.
+# They are drawn and applied in this order; each in this fraction of the seeds.
 FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "kazoo": (0.5, _kazoo),
     "one-address": (0.2, _one_address),

@@ -1,4 +1,4 @@
-"""The five field reports, played literally, step by step.
+"""The five field reports, replayed literally, step by step.
 
 The reports name their servers 0, 1, 2 or A, B, C or H1, H2, H3; here they are 1, 2, 3 in the same
 order. "Async write, then shut down" is played as it was reproduced on real servers: the others are
@@ -37,7 +37,7 @@ def _three_with_keys(options: SimOptions | None, seed: int) -> Script:
 
 
 def diverge(script: Script, server: int, number: int, value: int) -> None:
-    """A server alone logs a write, then all servers are down.
+    """One server alone logs a write, then all servers are down.
 
     A server that does not lead cannot log anything; then the write is lost, as in the report.
     """

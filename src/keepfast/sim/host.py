@@ -37,7 +37,7 @@ class Host:
         self.process: Process | None = None
         # Whether a server that ended by itself is started again.
         self.is_wanted = False
-        # Until then no call of the disk comes back.
+        # Until then no disk call comes back.
         self.disk_hangs_until_us = 0
         # Each event takes up to this much longer.
         self.lag_us = 0

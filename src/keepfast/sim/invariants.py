@@ -1,8 +1,8 @@
 """What must hold inside each machine of a server whenever an event has been handled.
 
-The other checkers see what servers say; this looks into them, so that a machine which contradicts
-itself is found where it begins to, not where it shows. Only the machines of the process that had
-the event are looked at: no other one can have changed.
+The other checkers see what servers send; this one inspects their state, so that an inconsistency is
+found where it arises, not where it shows. Only the machines of the process that had the event are
+looked at: no other one can have changed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def check_member(who: str, member: Member) -> None:
         _hold(state.tree is not None, who, "whole without a tree")
     if replica.is_serving and not replica.is_read_only:
         _hold(replica.tree is state.tree, who, "serves another tree than its own")
-        _hold(state.standing is Standing.WHOLE, who, "serves data that are not whole")
+        _hold(state.standing is Standing.WHOLE, who, "serves data that is not whole")
 
 
 def check_leader(who: str, leader: Leader) -> None:

@@ -1,11 +1,11 @@
-"""What an onlooker who sees every server at once knows: who logged what, and what was committed.
+"""The global view of all servers: who logged what, and what was committed.
 
-Theory of operation. Drivers tell the ledger of each record that a server logs, makes durable,
-vouches for, drops or applies. From that it keeps
+Theory of operation. Drivers report each record that a server logs, makes durable, acknowledges,
+drops or applies. From that it keeps
 
 - for each server its *shadow*: the zxids that its log holds, and how far it has vouched for them;
 - the *order*: the txns that some server applied, which Zab says is one sequence for all;
-- the *reference*: a tree to which the order is applied here, by nobody's protocol, with the state
+- the *reference*: a tree to which the order is applied here, without any protocol, with the state
   of each znode at each zxid. What a client reads is compared with it.
 
 The ledger decides nothing about right and wrong, except where there is nothing left to note: a
@@ -60,11 +60,11 @@ class Shadow:
     base: Zxid = _NONE
     records: list[Zxid] = field(default_factory=list)
     durable: Zxid = _NONE
-    # The last zxid that it told somebody it holds durably.
+    # The last zxid that it acknowledged as durable.
     vouched: Zxid = _NONE
     # The end of its history when it last asked its disk to agree to an epoch.
     agreeing: Zxid = _NONE
-    # The last epoch that it told somebody it agreed to.
+    # The last epoch that it acknowledged.
     vouched_epoch: int = -1
     # Somebody damaged, removed or replaced files since it last opened them.
     is_damaged: bool = False
@@ -104,7 +104,7 @@ class ZnodeState(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a watch on a path would be told of, as a WatchTable sees it."""
+    """What a watch on a path would be notified of, as a WatchTable sees it."""
 
     zxid: int
     kind: ChangeKind
@@ -178,7 +178,7 @@ class Ledger:
             )
         return known is None and zxid > self._begins_behind
 
-    def forget_behind(self, zxid: Zxid) -> None:
+    def forget_after(self, zxid: Zxid) -> None:
         """A server without peers has lost what it logged after `zxid`: the zxids are free."""
         for each in [z for z in self.entries if z > zxid and z not in self.digests]:
             del self.entries[each]
@@ -204,7 +204,7 @@ class Ledger:
         return self.order[-1] if self.order else Zxid(0)
 
     def applied(self, server: ServerId, zxid: Zxid) -> list[Zxid]:
-        """A server's tree is at `zxid`; gives what is new in the order by that."""
+        """A server's tree is at `zxid`; returns what is new in the order by that."""
         if counter_of(zxid) == 0:
             self._floor = max(self._floor, zxid)
             return []
@@ -293,7 +293,7 @@ class Ledger:
     def is_quorum(self, servers: Collection[ServerId], zxid: int) -> bool:
         """Whether these servers could agree on `zxid`: by the members of then.
 
-        A change of the members needs both the old ones and the new ones.
+        A membership change needs both the old ones and the new ones.
         """
         index = bisect_right(self.memberships, zxid, key=lambda pair: pair[0]) - 1
         since, membership = self.memberships[max(index, 0)]
@@ -327,7 +327,7 @@ class Ledger:
         stop = bisect_right(events, up_to, key=lambda event: event.zxid)
         return events[start:stop]
 
-    def order_behind(self, zxid: Zxid) -> list[Zxid]:
+    def order_after(self, zxid: Zxid) -> list[Zxid]:
         """What was committed after `zxid`."""
         return self.order[bisect_right(self.order, zxid) :]
 
@@ -344,7 +344,7 @@ class Ledger:
 
 
 def is_majority(membership: Membership, servers: Collection[ServerId]) -> bool:
-    """Whether more than half of the voters are among these; counted here, not by who is checked."""
+    """Whether more than half of the voters are among these; not by the code under test."""
     return 2 * len(membership.voters.intersection(servers)) > len(membership.voters)
 
 

@@ -1,4 +1,4 @@
-"""What a loss of power may leave of a `MemoryDisk`: all outcomes, or one by chance.
+"""What a power loss may leave of a `MemoryDisk`: all outcomes, or one by chance.
 
 The model, and why each part of it is fair:
 
@@ -162,7 +162,7 @@ def outcome(
 def enumerate_choices(
     pending: list[Pending], limits: Limits, rng: random.Random
 ) -> Iterator[list[Choice]]:
-    """Outcomes as one choice an operation; some give the same disk.
+    """Outcomes as one choice per operation; some result in the same disk.
 
     Every combination within the limits.  Beyond them: nothing kept, everything kept, prefixes with
     the next operation torn, everything but one, and random subsets.

@@ -1,7 +1,7 @@
 """A disk in memory that forgets, tears, reorders, fills up and fails, all on purpose.
 
 For tests and for the simulator.  It obeys the four rules of `disk.py` and nothing beyond them;
-`memory_crash.py` states and justifies what a loss of power may leave.  How it is used:
+`memory_crash.py` states and justifies what a power loss may leave.  How it is used:
 
 - *Crash*: run code on a `MemoryDisk`, stop it anywhere, and continue with what a crash left:
   `crash(rng)` for one outcome, `crash_states()` for all of them.  To stop at the n-th call use
@@ -51,7 +51,7 @@ class _MemoryHandle:
             fail(errno.EBADF, self._path)
 
     def close(self) -> None:
-        # Neither counted nor refused after a loss of power: it changes nothing on the disk, and
+        # Neither counted nor refused after a power loss: it changes nothing on the disk, and
         # `with` calls it while the loss passes through.
         if self._is_open:
             self._is_open = False
@@ -167,7 +167,7 @@ class MemoryDisk:
         self.volume = Volume(capacity, clock)
         self._faults = FaultTable()
         self._is_dead = False
-        # No file behind them: a lock is no part of what is on the disk, and ends with a crash.
+        # No file backs them: a lock is not part of what is on the disk, and ends with a crash.
         self._locks: set[str] = set()
 
     @property
@@ -418,7 +418,7 @@ class MemoryDisk:
     # -- around each call --------------------------------------------------------------------
 
     def enter(self, operation: str, path: str) -> Fault | None:
-        """Count a call, and stop it where that was asked for; gives the fault that strikes it."""
+        """Count a call, and stop it where that was asked for; returns the fault that strikes it."""
         if self._is_dead:
             raise PowerLoss
         self.calls += 1

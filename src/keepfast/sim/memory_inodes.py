@@ -104,7 +104,7 @@ def kept_choice(operation: FileOperation) -> Choice:
 
 
 def apply_choice(buffer: bytearray, size: int, operation: FileOperation, choice: Choice) -> int:
-    """Replay what is left of an operation over `buffer`; gives the file's new size.
+    """Replay what is left of an operation over `buffer`; returns the file's new size.
 
     `buffer` may end before or after that size in between: sectors can arrive without the size
     that shows them, and the size without the sectors.  See `fit`.
@@ -316,7 +316,7 @@ def apply_entry(operation: EntryOperation, kept: int, entries: Entries) -> None:
 def sync_entries(
     directory: DirectoryInode, operations: list[EntryOperation]
 ) -> list[EntryOperation]:
-    """Make every name in `directory` durable; gives the operations that are still pending.
+    """Make every name in `directory` durable; returns the operations that are still pending.
 
     A rename between directories adds the new name before it takes the old one away, so syncing
     the old directory makes all of it durable, and syncing the new one leaves the removal open.

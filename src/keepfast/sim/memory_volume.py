@@ -1,7 +1,7 @@
 """The inodes of one `MemoryDisk` with their names, their space and all that is pending.
 
-A `Volume` does what it is told and never fails on purpose; counting calls, faults and the loss of
-power are `MemoryDisk`'s.  Paths here are normalised.
+A `Volume` does what it is told and never fails on purpose; counting calls, faults and the power
+loss are `MemoryDisk`'s.  Paths here are normalised.
 """
 
 import errno
@@ -51,7 +51,7 @@ def normalised(path: str) -> str:
 
 
 class Volume:
-    """Inodes, names and space of one simulated disk, and what a loss of power would take.
+    """Inodes, names and space of one simulated disk, and what a power loss would take.
 
     capacity: bytes that all files together may take; None for no limit.
     clock: gives the time of a change.

@@ -2,10 +2,10 @@
 
 A *stream* is a TCP connection. Bytes arrive in order, in pieces of any size. Where a direction is
 blocked (a partition, one-way or not) nothing is lost: bytes wait, as in a kernel that transmits
-again, and arrive when the block ends, if both ends have held on until then. A *reset* ends a stream
-at once, with all that was on its way. Whoever closes an end sends a farewell after its bytes; a
-machine that loses power sends nothing, and its peers find out when they next talk to its
-successor, or by their own patience.
+again, and arrive when the block ends, if both ends still hold the connection. A *reset* ends a
+stream at once, with all that was on its way. Whoever closes an end sends a farewell after its
+bytes; a machine that loses power sends nothing, and its peers find out when they next talk to its
+successor, or by their own timeouts.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _NO_ANSWER_US: Final = 400_000
 class NetworkOptions:
     """How a network behaves; all times in us."""
 
-    # The way of a byte takes between these two. Far apart: streams overtake each other a lot.
-    least_delay_us: int = 100
-    most_delay_us: int = 500
+    # The latency is between these two. Far apart: streams overtake each other a lot.
+    min_delay_us: int = 100
+    max_delay_us: int = 500
     # How often (of 1) a piece takes `spike_us` longer.
     spike_chance: float = 0.0
     spike_us: int = 50_000
     # How often a send arrives in several pieces.
     split_chance: float = 0.0
-    # For so long at most a peer takes nothing more of a stream; 0: it takes all at once.
-    most_stall_us: int = 0
+    # The longest time that a peer stops reading a stream; 0: it never stops.
+    max_stall_us: int = 0
 
 
 class Endpoint(Protocol):
@@ -96,7 +96,7 @@ class Stream:
             self.network.transmit(self, side, _FAREWELL)
 
     def abandon(self, side: int) -> None:
-        """This side is gone without a word."""
+        """This side disappears silently."""
         self.ends[side] = None
 
     def reset(self) -> None:
@@ -177,7 +177,7 @@ class SimulatedNetwork:
     def delay_us(self, source: Place, target: Place) -> int:
         """How long the next piece takes on this way."""
         options = self.options
-        delay = self._rng.randint(options.least_delay_us, options.most_delay_us)
+        delay = self._rng.randint(options.min_delay_us, options.max_delay_us)
         if options.spike_chance and self._rng.random() < options.spike_chance:
             delay += options.spike_us
         if self.way_lag_us:
@@ -236,7 +236,7 @@ class SimulatedNetwork:
         done(None)
 
     def transmit(self, stream: Stream, side: int, data: bytes) -> None:
-        """Put bytes, or the farewell, on their way."""
+        """Send bytes, or the end of the stream."""
         pieces = [data]
         options = self.options
         if len(data) > 1 and options.split_chance and self._rng.random() < options.split_chance:

@@ -1,4 +1,4 @@
-"""What simulated clients do, as records that checkers look at."""
+"""What simulated clients do, as records for the checkers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keepfast.wire import OpCode
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One request of a client, and what became of it."""
+    """One request of a client, and its outcome."""
 
     client: int
     session_id: int

@@ -23,8 +23,8 @@ class DiskOptions:
     """How disks behave; times in us."""
 
     # One call of the store, an fsync above all, takes between these two.
-    least_latency_us: int = 200
-    most_latency_us: int = 3000
+    min_latency_us: int = 200
+    max_latency_us: int = 3000
     # How often (of 1) one takes `stall_us` longer.
     stall_chance: float = 0.0
     stall_us: int = 300_000
@@ -34,11 +34,11 @@ class DiskOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClientHabits:
-    """In what clients of different makes and settings differ."""
+    """How clients of different implementations and settings differ."""
 
     # Counts its requests from 1 on every connection, as kazoo does; Java's client keeps counting.
     restarts_xids: bool = False
-    # Is content with a server that has no leader.
+    # Accepts a read-only server.
     is_read_only: bool = False
     # Has the address of one server only; None: of all.
     only_server: int | None = None
@@ -93,7 +93,7 @@ class SimOptions:
     observers: int = 0
     # Ticks of server time for which clients work and things fail.
     busy_ticks: int = 20
-    # Ticks within which everything must be well again once nothing fails any more.
+    # Ticks within which everything must have recovered once faults stop.
     healing_ticks: int = 200
     # Each server's clock is off by up to this.
     skew_ms: int = 0
@@ -102,7 +102,7 @@ class SimOptions:
     retain: int = 3
     # Whether clients may change who belongs to the ensemble.
     is_reconfig_enabled: bool = False
-    # Whether a server that finds no leader serves clients that are content with that.
+    # Whether a server without a leader serves read-only clients.
     is_read_only_enabled: bool = False
     # Whether servers make a secret for session passwords by themselves.
     is_secret_shared: bool = False

@@ -2,13 +2,13 @@
 
 What runs is what runs in production: `driver.ServerLoop` with its core, its store and its disk
 thread. A process here is that loop's `ServerWorld`: a clock, timers, threads and connections of the
-simulation. It ends by being killed, by a loss of power, or by itself when its disk fails (R7); its
+simulation. It ends by being killed, by a power loss, or by itself when its disk fails (R7); its
 host starts the next one.
 
-Time.  An event takes no time, except that a call of the disk on the loop holds it up: what comes
+Time.  An event takes no time, except that a disk call on the loop holds it up: what comes
 meanwhile waits. A call on another thread is done at some moment between its start and its end, so
-that a crash finds on the disk what nobody has heard of yet, or nothing of it; a crash *inside* a
-call is a `PowerLoss` that the disk raises.
+that a crash may find its effect on the disk before it was reported, or not at all; a crash *inside*
+a call is a `PowerLoss` that the disk raises.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class Process:
             tree = store.initialise()
             world.checkers.installed(self.server_id, Zxid(0))
         elif tree is None or recovery.standing is Standing.DAMAGED:
-            raise StorageError("the data are damaged, and there is nobody to ask for them")
-        world.checkers.ledger.forget_behind(store.durable)
+            raise StorageError("the data is damaged, and there is no peer to recover from")
+        world.checkers.ledger.forget_after(store.durable)
         world.vouched(self, store.durable)
         return self._make_replica(tree)
 
@@ -158,7 +158,7 @@ class Process:
 
     @property
     def is_serving(self) -> bool:
-        """Whether its tree is an agreed one."""
+        """Whether its tree is a committed one."""
         return self.replica.proposer is not None or self.replica.forwarder is not None
 
     @property
@@ -268,7 +268,7 @@ class Process:
 
     def _latency_us(self) -> int:
         options, rng = self.world.options.disk, self.rng
-        latency = rng.randint(options.least_latency_us, options.most_latency_us)
+        latency = rng.randint(options.min_latency_us, options.max_latency_us)
         if options.stall_chance and not self.world.is_calm and rng.random() < options.stall_chance:
             latency += options.stall_us
         return max(latency, self.host.disk_hangs_until_us - self.world.agenda.now_us)
@@ -293,7 +293,7 @@ class Process:
     def _elsewhere(
         self, latency_us: int, work: Callable[[], None], done: Callable[[], None]
     ) -> None:
-        """Do something on another thread, which takes so long, and then tell the loop."""
+        """Do something on another thread, which takes this long, and then notify the loop."""
         work_us = self.rng.randint(0, latency_us)
 
         def work_and_report() -> None:
@@ -403,7 +403,7 @@ class Process:
     def stream_peer(self, link: Link, piece: bytes) -> bool:
         """See ServerWorld."""
         self.links.stream(link, piece)
-        stall_us = self.world.options.network.most_stall_us
+        stall_us = self.world.options.network.max_stall_us
         if not stall_us or self.world.is_calm or self.rng.random() < 0.3:
             return True
         self.world.agenda.after(

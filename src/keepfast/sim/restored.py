@@ -1,9 +1,10 @@
 """Worlds that begin after a disaster: a majority was restored from a backup.
 
-The ensemble lived on after the backup was taken, so whoever was not restored knows later epochs.
-That history is given up: the restored majority decides. A voter that was not restored is damaged,
-and still knows which epochs it promised; observers were emptied, or have all of the history that
-was given up, under zxids that are used anew. What was committed begins with what the backup holds.
+The ensemble continued after the backup was taken, so servers that were not restored know later
+epochs. That history is given up: the restored majority decides. A voter that was not restored is
+damaged, and still knows which epochs it promised; observers were emptied, or have all of the
+history that was given up, under zxids that are used again. What was committed begins with what the
+backup holds.
 """
 
 from __future__ import annotations

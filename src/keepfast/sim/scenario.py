@@ -1,4 +1,4 @@
-"""Scripts: a world in which nothing happens by chance but what a script asks for.
+"""Scripts: a world in which nothing happens except what a script requests.
 
 The field reports are played with this, step by step, and the exhaustive small worlds. Servers are
 numbered from 1. Each step waits until its effect is there, or fails.
@@ -53,8 +53,8 @@ def quiet_options(servers: int = 3, clients: int = 1) -> SimOptions:
             max_session_timeout_ms=_LONG_SESSION_MS,
         ),
         store=StoreOptions(grow_bytes=512, segment_bytes=4096, reserve_bytes=0),
-        network=NetworkOptions(least_delay_us=200, most_delay_us=200),
-        disk=DiskOptions(least_latency_us=100, most_latency_us=100),
+        network=NetworkOptions(min_delay_us=200, max_delay_us=200),
+        disk=DiskOptions(min_latency_us=100, max_latency_us=100),
         workload=WorkloadOptions(clients=clients, session_timeout_ms=_LONG_SESSION_MS),
     )
 
@@ -158,7 +158,7 @@ class Script:
         return operation
 
     def wait_logged(self, server: int, count: int) -> None:
-        """Wait until a server's own log holds so many records durably."""
+        """Wait until a server's own log holds this many durable records."""
         shadow = self.world.checkers.ledger.shadow_of(ServerId(server))
         self.wait(
             lambda: len(shadow.records) >= count and shadow.durable == shadow.head,
@@ -168,7 +168,7 @@ class Script:
     # -- time and verdict ------------------------------------------------------------------------
 
     def wait(self, is_done: Callable[[], bool], what: str) -> None:
-        """Let time pass until something is so; it is a violation if it does not become so."""
+        """Let time pass until a condition holds; it is a violation if it never does."""
         agenda = self.world.agenda
         limit_us = agenda.now_us + _PATIENCE_TICKS * self.world.tick_us
         if not agenda.run_until(limit_us, is_done):

@@ -96,7 +96,7 @@ class Schedules:
             if faithful.is_open and faithful.server == leader.server_id:
                 faithful.ask(OpCode.SYNC, path, SyncRequest(path))
                 faithful.ask(OpCode.GET_DATA, path, GetDataRequest(path, False))
-            there_us = 2 * world.options.network.most_delay_us + 10 * MS
+            there_us = 2 * world.options.network.max_delay_us + 10 * MS
             world.agenda.after(there_us, process.resume)
 
         self._after_ticks(0.5, sleep)

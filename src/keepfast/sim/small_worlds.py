@@ -34,7 +34,7 @@ Schedule = tuple[DivergentStop, ...]
 
 
 def schedules(divergences: int, *, with_power_cuts: bool) -> Iterator[Schedule]:
-    """Every schedule of one up to so many divergences."""
+    """Every schedule of one up to this many divergences."""
     stops = (False, True) if with_power_cuts else (False,)
     choices = [DivergentStop(stop, group) for stop in stops for group in GROUPS]
     for length in range(1, divergences + 1):

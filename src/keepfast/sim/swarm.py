@@ -62,7 +62,7 @@ MEMBERSHIP_FAULTS: Final = (("reconfig", 12),)
 
 
 def draw_options(seed: int, features: tuple[str, ...] | None = None) -> SimOptions:
-    """The options of a seed; with these features, in place of those that it draws."""
+    """The options of a seed; with these features, instead of those that it draws."""
     names = draw_features(seed) if features is None else features
     return _with_slices(with_features(_draw_basics(seed), seed, names), seed)
 
@@ -108,8 +108,8 @@ def _draw_basics(seed: int) -> SimOptions:
         ),
         network=_draw_network(rng),
         disk=DiskOptions(
-            least_latency_us=50,
-            most_latency_us=rng.choice((200, 2000, 20_000)),
+            min_latency_us=50,
+            max_latency_us=rng.choice((200, 2000, 20_000)),
             stall_chance=rng.choice((0.0, 0.0, 0.02)),
             stall_us=rng.choice((1, 5)) * tick_ms * 1000,
         ),
@@ -134,10 +134,10 @@ def _draw_replica(rng: random.Random, tick_ms: int, is_open_to_all: bool) -> Rep
 
 
 def _draw_network(rng: random.Random) -> NetworkOptions:
-    least_us = rng.choice((50, 200, 2000))
+    min_us = rng.choice((50, 200, 2000))
     return NetworkOptions(
-        least_delay_us=least_us,
-        most_delay_us=least_us * rng.choice((1, 3, 20)),
+        min_delay_us=min_us,
+        max_delay_us=min_us * rng.choice((1, 3, 20)),
         spike_chance=rng.choice((0.0, 0.0, 0.01)),
         spike_us=rng.choice((20_000, 200_000)),
         split_chance=rng.choice((0.0, 0.2)),

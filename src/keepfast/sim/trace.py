@@ -5,8 +5,8 @@
     |       who: s<server>, c<client>, net, ops
     virtual time in ms
 
-A step is kept as a template and its values and becomes text only when somebody looks: most runs
-succeed, and nobody reads them.
+A step is kept as a template and its values and is formatted only on demand: most runs succeed, and
+nobody reads their traces.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The last look at a world that has healed: every server holds the same tree, znode by znode."""
+"""The final check of a world that has healed: every server holds the same tree, znode by znode."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _STATS: Final = "/zookeeper_stats"
 
 
 def contents(tree: Tree) -> dict[str, tuple[object, ...]]:
-    """All znodes of a tree but those that servers keep by themselves.
+    """All znodes of a tree except those that servers maintain on their own.
 
-    The configuration is dated by each server's own clock, and the statistics of a quota are counted
-    anew when a snapshot is loaded, also of changes that were made while there was no quota.
+    The configuration is dated by each server's own clock, and the statistics of a quota are
+    recounted when a snapshot is loaded, also of changes that were made while there was no quota.
     """
     found: dict[str, tuple[object, ...]] = {}
     for path in tree.paths():

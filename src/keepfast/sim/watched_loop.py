@@ -1,6 +1,6 @@
-"""The server's loop with onlookers: what it does is shown to the trace and to the checkers.
+"""The server's loop with observers: what it does is shown to the trace and to the checkers.
 
-Nothing is changed by being watched, but that a trap may end the process (traps.py).
+Being observed changes nothing, except that a trap may end the process (traps.py).
 """
 
 from __future__ import annotations

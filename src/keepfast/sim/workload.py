@@ -174,7 +174,7 @@ class Workload:
         if client.only is None and self._rng.random() < 0.4:
             server = self._rng.choice(self._world.client_servers())
         # Time enough for the write to reach the server, and not to be done.
-        delay_us = self._rng.choice((1, 2, 4)) * self._world.options.network.most_delay_us
+        delay_us = self._rng.choice((1, 2, 4)) * self._world.options.network.max_delay_us
 
         def move() -> None:
             if server is not None and client.is_open:
@@ -183,13 +183,13 @@ class Workload:
         self._world.agenda.after(delay_us, move)
 
     def _upgrade(self, client: SimulatedClient) -> None:
-        """Begin a session anew, make an ephemeral, and come back before that is done."""
+        """Begin a session again, make an ephemeral, and come back before that is done."""
         server = client.server
         if server is None:
             return
         path = f"{self._key()}/e{self._rng.randrange(3)}"
         client.ask(OpCode.CLOSE_SESSION, "", None)
-        delay_us = self._rng.choice((1, 2, 4)) * self._world.options.network.most_delay_us
+        delay_us = self._rng.choice((1, 2, 4)) * self._world.options.network.max_delay_us
 
         def begin() -> None:
             if not self.is_stopped and client.is_open:

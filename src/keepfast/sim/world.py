@@ -45,7 +45,7 @@ from keepfast.wire import (
 
 # More terms than this that end on one server in a second are one and the same failure.
 _MAX_TERMS = 30
-# A server ticks twice a tick; the rest is for slow disks.
+# A server's timer runs twice per tick; the rest is slack for slow disks.
 _MAX_SILENT_TICKS = 10
 
 
@@ -193,7 +193,7 @@ class World:
         self.agenda.after(0, act)
 
     def laggard(self) -> ServerId | None:
-        """The server that is furthest behind and serves; None if nobody does."""
+        """The serving server that lags furthest behind; None if nobody does."""
         serving = {
             host.server_id: host.process.seen
             for host in self.hosts.values()
@@ -253,7 +253,7 @@ class World:
             self.agenda.after(self.rng.randint(0, self.tick_us), host.start)
 
     def watch_clocks(self) -> None:
-        """See that every server that runs does what is due: nothing of it may end in silence."""
+        """Check that every running server does its periodic work: nothing may end silently."""
         for host in self.hosts.values():
             process = host.process
             if process is None or process.is_held_up:
@@ -293,7 +293,7 @@ class World:
         return live == set(self.checkers.ledger.tree.sessions)
 
     def ails(self) -> str:
-        """What is not well, in one line."""
+        """What is wrong, in one line."""
         parts = []
         for host in self.hosts.values():
             process = host.process

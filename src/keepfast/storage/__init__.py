@@ -1,8 +1,8 @@
 """Everything that touches a disk: the txn log, snapshots, epoch files, manifest and recovery.
 
 What may live here: files, their formats and what can be proven from them. What may not: any
-decision about agreement between servers, any socket, any clock. All access to files goes
-through `Disk`, so that a simulated one can forget, tear, corrupt, fill up and fail.
+decision about agreement between servers, any socket, any clock. All access to files goes through
+`Disk`, so that a simulated one can forget, tear, corrupt, fill up and fail.
 """
 
 from importlib import import_module
@@ -72,15 +72,15 @@ from keepfast.storage.snapshot_writer import SnapshotWriter
 from keepfast.storage.store import Store
 from keepfast.storage.store_options import StoreOptions
 from keepfast.storage.survey import LogSurvey, Progress, SurveyedRun, survey_log
-from keepfast.storage.witness import read_testimony
+from keepfast.storage.watermark import read_watermark
 
 if TYPE_CHECKING:
     from keepfast.storage.in_use import DirectoryUse, use_of
     from keepfast.storage.live import LiveRecovery, recover_in_use
     from keepfast.storage.rescue import RescueKind, RescuePlan, apply_rescue, plan_rescue
 else:
-    # A server at work needs none of these: imported when they are asked for, as its start is
-    # little else than imports.
+    # A running server needs none of these: they are imported on demand, because startup is little
+    # more than imports.
     _LATE: Final = {
         "DirectoryUse": "in_use",
         "use_of": "in_use",
@@ -168,7 +168,7 @@ __all__ = [
     "plan_rescue",
     "plan_retention",
     "read_file",
-    "read_testimony",
+    "read_watermark",
     "record_packets",
     "recover",
     "recover_in_use",

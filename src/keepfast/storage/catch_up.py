@@ -1,7 +1,7 @@
 """What a learner is sent, read from the disk: trees and records, as packets.
 
-A tree comes from a snapshot file that is exact and is checked while it is sent: the signature that
-ends it goes out only if every seal held, so a learner never takes in a tree that has rotted here.
+A tree comes from an exact snapshot file that is checked while it is sent: the final signature is
+sent only if every seal was valid, so a learner never accepts a tree that has rotted here.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from keepfast.wire import (
     invariant,
 )
 
-# What is read and sent in one turn. Low: a turn costs more than its work; high: the clients of a
-# leader wait while it is passed on, and a learner's while it is taken in.
+# What is read and sent in one turn. Low: a turn costs more than its work; high: a leader's clients
+# wait while it is sent, and a learner's while it is received.
 _CHUNK_BYTES = 1 << 16
 _ANY = Zxid(-1)
 
@@ -40,30 +40,30 @@ _ANY = Zxid(-1)
 def fitting_snapshot(history: History, up_to: Zxid, beyond: Zxid = _ANY) -> SnapshotEntry | None:
     """The newest exact snapshot that a tree can be sent from; None: take one first.
 
-    One that is later than `beyond`, see TreeStream.
+    It must be later than `beyond`, see TreeStream.
     """
     for entry in reversed(history.manifest.snapshots):
         is_fit = entry.exact and entry.name not in history.doubts.snapshots
-        if is_fit and beyond < entry.zxid <= up_to and history.serves_behind(entry.zxid):
+        if is_fit and beyond < entry.zxid <= up_to and history.serves_after(entry.zxid):
             return entry
     return None
 
 
 def is_recent(history: History, entry: SnapshotEntry) -> bool:
     """Whether the records after a snapshot are less than a new snapshot would be."""
-    return history.bytes_behind(entry.zxid) <= max(entry.size, ALWAYS_RECORDS_BYTES)
+    return history.bytes_after(entry.zxid) <= max(entry.size, ALWAYS_RECORDS_BYTES)
 
 
 def record_packets(history: History, stream: RecordStream) -> Iterator[bytes]:
     """The PROPOSAL of each record, and COMMITs, in pieces.
 
-    Raises CorruptLog where a record cannot be read: what was sent before it is sound.
+    Raises CorruptLog where a record cannot be read: what was sent before it is valid.
     """
-    records = history.records_behind(stream.behind)
+    records = history.records_after(stream.after)
     if records is None:
-        raise CorruptLog("the log no longer reaches back to the learner", None, None, stream.behind)
+        raise CorruptLog("the log no longer reaches back to the learner", None, None, stream.after)
     parts: list[bytes] = []
-    size, last = 0, stream.behind
+    size, last = 0, stream.after
     for zxid, entry in records:
         if zxid > stream.up_to:
             break
@@ -103,12 +103,12 @@ def tree_packets(history: History, entry: SnapshotEntry, stream: TreeStream) -> 
         raise CorruptSnapshot(f"cannot be read: {error.strerror}", path) from error
     yield TREE_SIGNATURE
     if entry.zxid < stream.up_to:
-        behind = RecordStream(entry.zxid, stream.up_to, stream.commits_each)
-        yield from record_packets(history, behind)
+        rest = RecordStream(entry.zxid, stream.up_to, stream.commits_each)
+        yield from record_packets(history, rest)
 
 
 def _body(pieces: Iterator[bytes], path: str) -> Iterator[bytes]:
-    """What stands between the header and the seals; the last seal covers all of it."""
+    """The bytes between the header and the seals; the last seal covers all of them."""
     adler, held, is_begun = 1, b"", False
     for piece in pieces:
         held += piece

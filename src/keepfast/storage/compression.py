@@ -1,6 +1,6 @@
 """Packed snapshots: gzip members and snappy-java streams, read and written piece by piece.
 
-A packed stream that ends early, has a bad check sum or trailing bytes is damage, not an end: the
+A packed stream that ends early, has a bad checksum or trailing bytes is damage, not an end: the
 seals inside a snapshot cover the unpacked bytes only, so a cut packed stream must not read as
 a shorter, still plausible file.
 
@@ -33,7 +33,7 @@ class Packer(Protocol):
     """Turns the bytes of a snapshot into the bytes of its file."""
 
     def pack(self, data: bytes) -> bytes:
-        """Add `data`; gives what can be written already."""
+        """Add `data`; returns what can be written already."""
 
     def finish(self) -> bytes:
         """The rest of the file."""
@@ -49,7 +49,7 @@ class _PlainPacker:
 
 class _GzipPacker:
     def __init__(self) -> None:
-        # Level 1: snapshots are large and short-lived, and packing runs beside the service.
+        # Level 1: snapshots are large and short-lived, and packing runs while clients are served.
         self._stream = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WRITE)
 
     def pack(self, data: bytes) -> bytes:
@@ -155,7 +155,7 @@ def _unpack_snappy(file: ReadFile, name: str) -> Iterator[bytes]:
             raise CorruptSnapshot("a snappy block is cut short or has a bad length", name, offset)
         block = file.read_at(offset + _LENGTH.size, length)
         try:
-            # The block says itself how long it unpacks; a damaged one may say gigabytes.
+            # The block itself states its unpacked length; a damaged one may claim gigabytes.
             if cramjam.snappy.decompress_raw_len(block) > _SNAPPY_BLOCK_LIMIT:
                 raise CorruptSnapshot("a snappy block claims an absurd size", name, offset)
             piece = bytes(cramjam.snappy.decompress_raw(block))

@@ -1,4 +1,4 @@
-"""The one door to the disk: what storage may ask of it, and the real one.
+"""All access to the disk: what storage may ask of it, and the real implementation.
 
 Theory of operation.  Everything that this package knows about durability is in four rules, and
 storage may rely on nothing else:
@@ -49,7 +49,7 @@ _FULL_FSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
 class WriteFile(Protocol):
-    """A file open for writing.  One writer a file: two handles at a time are not supported."""
+    """A file open for writing.  One writer per file: two handles at a time are not supported."""
 
     def write_at(self, offset: int, data: Buffer) -> None:
         """Write all of `data` at `offset`, or raise.
@@ -84,7 +84,7 @@ class WriteFile(Protocol):
         """
 
     def datasync(self) -> None:
-        """Make content and size durable and leave times to chance: for a log that grows."""
+        """Make content and size durable, but not the timestamps: for a growing log."""
 
     def close(self) -> None:
         """Release the handle; makes nothing durable.  Closing twice is allowed."""
@@ -149,7 +149,7 @@ class Disk(Protocol):
     def mtime(self, path: str) -> float:
         """Seconds since 1970 of the last change to the file's content.
 
-        For display and for telling files of a foreign program apart; a crash may take it back.
+        For display and for recognising files of a foreign program; a crash may revert it.
         """
 
     def create(self, path: str) -> WriteFile:
@@ -247,8 +247,8 @@ class RealWriteFile(_RealHandle):
             raise
 
     def _write_rest(self, offset: int, view: memoryview, written: int) -> None:
-        # A short write is no error for the kernel: a signal, a limit, or a disk about to fill up.
-        # The next call says which.
+        # A short write is not an error for the kernel: a signal, a limit, or a disk about to fill
+        # up. The next call says which.
         while written < len(view):
             count = os.pwrite(self._descriptor, view[written:], offset + written)
             if count == 0:
@@ -263,8 +263,8 @@ class RealWriteFile(_RealHandle):
             try:
                 self._reserve(old_size, size)
             except OSError:
-                # A reservation that failed half-way leaves the file longer, by as much as did
-                # fit: the very blocks that a full disk now lacks.
+                # A reservation that failed half-way leaves the file longer, by as much as fitted:
+                # exactly the blocks that a full disk now lacks.
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._descriptor, old_size)
                 raise
@@ -494,14 +494,14 @@ def make_directory_durably(disk: Disk, path: str) -> None:
         disk.make_directory(path)
     # From the top: a name below one that is not durable yet is not reachable after a crash.
     for below, place in reversed(list(pairwise(places))):
-        # Not ours to read means not ours to have made.
+        # A directory that we may not read is not one that we created.
         unreadable = () if below in missing else (PermissionError,)
         try:
             with contextlib.suppress(*unreadable):
                 disk.fsync_directory(place)
         except OSError:
-            # The next sync may say that all is well, and the names are lost all the same: they
-            # must not be there when somebody tries again.
+            # The next fsync may succeed although the names are lost: they must not exist when the
+            # operation is retried.
             for made in places:
                 if made in missing:
                     disk.remove_directory(made)
@@ -521,7 +521,7 @@ def temporary_of(path: str) -> str:
 def replace_file(disk: Disk, path: str, data: bytes) -> None:
     """Make `path` hold exactly `data`, or leave it as it was, whenever power is lost.
 
-    Used for small files on which promises rest: a stale epoch lets this server follow a leader
+    Used for small files that promises depend on: a stale epoch lets this server follow a leader
     it promised to refuse.  Returns only when `data` is durable under `path`.  After an error
     before the rename `path` is as it was and the temporary file is removed if that is possible;
     after one from the rename or the directory's fsync, `path` holds the old or the new content
@@ -532,7 +532,7 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
     try:
         _write_and_check(disk, temporary, data)
     except OSError:
-        # A full disk must get its blocks back; the reason to report is the first error.
+        # A full disk must get its blocks back; the first error is the one to report.
         with contextlib.suppress(OSError):
             disk.remove(temporary)
         raise

@@ -1,4 +1,4 @@
-"""What an error of the disk means for whoever writes to it (rule R7)."""
+"""What a disk error means for the writer (rule R7)."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 class DiskGuard:
-    """Tells a full disk, which is ordinary, from a failed one, which ends the claim to the data."""
+    """Distinguishes a full disk, an ordinary condition, from a failed one, which is final."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self.directory = directory
         self._has_space = True
         self._failure: StorageError | None = None
-        # What has to be done before any other change, and could not be done on a full disk.
+        # What must be done before any other change, and could not be done on a full disk.
         self._beginning: Callable[[], None] | None = None
 
     @property
@@ -36,7 +36,7 @@ class DiskGuard:
             raise failure from error
 
     def _guard(self, action: Callable[..., T], *arguments: object) -> T:
-        """Run a change of the disk; an error of the disk ends this store's claim to it (R7)."""
+        """Run a change of the disk; a disk error ends this store's claim to it (R7)."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -50,7 +50,7 @@ class DiskGuard:
             raise failure from error
 
     def _begin_with(self, action: Callable[[], None]) -> None:
-        """Do what every later change relies on, now or, on a full disk, in front of the next one.
+        """Do what every later change relies on, now or, on a full disk, before the next one.
 
         Raises DiskFull where it has to wait; nothing of it is relied on by whoever only reads.
         """

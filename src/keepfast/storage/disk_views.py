@@ -209,7 +209,7 @@ class PlannedDisk(EditedDisk):
         if is_listed:
             contents[directory.manifest] = encode_manifest(manifest)
         else:
-            # A witness alone would say that a manifest was lost.
-            hidden |= {directory.manifest, directory.witness}
+            # A watermark alone would say that a manifest was lost.
+            hidden |= {directory.manifest, directory.watermark}
         sizes = {directory.in_logs(name): size for name, size in cuts.items()}
         super().__init__(disk, hidden, sizes, contents)

@@ -1,10 +1,10 @@
 """Epoch files: what this server promised and agreed to (rule R8).
 
 Apache keeps two text files, which carry no checksum; the manifest keeps the same two numbers
-under one.  The manifest is written first.  So Apache's files behind the manifest are a write that
-a crash cut short, and files ahead of it show that Apache ran on the directory in between, or that
-a byte in them changed: either way the greater number is the safe one, because a promise only ever
-rises, and it is said.
+under one.  The manifest is written first.  So Apache's files after the manifest are a write that
+a crash cut short, and files ahead of it show that Apache ran on the directory in between, or that a
+byte in them changed: either way the greater number is the safe one, because a promise only ever
+rises, and the mismatch is reported.
 """
 
 import msgspec
@@ -25,9 +25,9 @@ class Epochs(msgspec.Struct, frozen=True):
     current: int | None = None
 
     def after_promise(self, promised: int | None, head: Zxid) -> "Epochs":
-        """What holds once a state at `head` was installed and its leader's epoch was promised.
+        """The epochs in force once a state at `head` was installed and its leader's epoch promised.
 
-        A promise never falls. The current epoch belongs to the history that it was agreed on in,
+        A promise never falls. The current epoch belongs to the history that it was committed in,
         and falls with it: where a majority was restored from a backup, its leader's epoch is below
         the one of a server that is filled again.
         """
@@ -41,7 +41,7 @@ class Epochs(msgspec.Struct, frozen=True):
 def read_epochs(
     disk: Disk, directory: DataDirectory, manifest: Manifest | None, problems: list[Problem]
 ) -> Epochs:
-    """The epochs that hold, with what is wrong about them added to `problems`."""
+    """The epochs in force; what is wrong with them is added to `problems`."""
     known = manifest or Manifest()
     return Epochs(
         _read(disk, directory, ACCEPTED_EPOCH_NAME, known.accepted_epoch, problems),
@@ -90,7 +90,7 @@ def check_epochs(
 
     With `is_listed` the history is one that a manifest vouches for.  Then it may be ahead of the
     current epoch, up to the accepted one: a learner makes the leader's history durable first and
-    agrees to its epoch afterwards (R8), and a crash may come in between.  To vote with the older
+    agrees to its epoch afterwards (R8), and a crash may come in between.  Voting with the older
     epoch is safe: had a quorum agreed to the newer one, its members would win the election.
     """
     accepted, current = epochs.accepted, epochs.current

@@ -1,7 +1,7 @@
-"""The records of a history, for catch-up: what the log can prove, and no more.
+"""The records of a history, for catch-up: exactly what the log can prove.
 
 Which zxids are in the history follows from the manifest alone: each segment is a list of ranges,
-one an epoch, and each range follows the one before.  So whether a peer's last zxid is in it is
+one per epoch, and each range follows the one before.  So whether a peer's last zxid is in it is
 decided without reading a record (R9).
 """
 
@@ -47,10 +47,10 @@ def check_opens_epoch(zxid: Zxid, head: Zxid) -> None:
 
 
 class Doubts(msgspec.Struct):
-    """What turned out not to be readable when it was needed for a peer.
+    """What turned out to be unreadable when it was needed for a peer.
 
-    A server does not read all that it has when it starts: what it needs for itself is proven, and
-    older files may have rotted. A peer must then be served in another way, not tried again.
+    A server does not read all its files at startup: what it needs for itself is proven, and older
+    files may have rotted. A peer must then be served in another way instead of retrying.
     """
 
     # Nothing after this zxid or an earlier one can be served from the log.
@@ -78,7 +78,7 @@ class History(msgspec.Struct, frozen=True):
         return [pair for pair in zip(firsts, lasts, strict=True) if pair[0] <= pair[1]]
 
     def contains(self, zxid: Zxid) -> bool:
-        """Whether `zxid` is a record of this history, or the point at which it begins."""
+        """Whether `zxid` is a record of this history, or its starting point."""
         if any(snapshot.zxid == zxid for snapshot in self.manifest.snapshots):
             return True
         return self._in_log(zxid)
@@ -92,17 +92,17 @@ class History(msgspec.Struct, frozen=True):
         )
 
     def chain(self) -> Chain:
-        """The history as peers compare it: from the oldest state that it can go back to."""
+        """The history as peers compare it: from the oldest state that it can reach back to."""
         base = min((s.zxid for s in self.manifest.snapshots), default=self.head)
         ranges = (pair for segment in self.manifest.segments for pair in self.ranges(segment))
         return chain_of(base, ranges)
 
-    def serves_behind(self, zxid: Zxid) -> bool:
+    def serves_after(self, zxid: Zxid) -> bool:
         """Whether the log holds every record after `zxid`."""
         return zxid == self.head or (zxid > self.doubts.unreadable and self._in_log(zxid))
 
-    def bytes_behind(self, zxid: Zxid) -> int:
-        """About how many bytes of log are after `zxid`, as if all records were of one size."""
+    def bytes_after(self, zxid: Zxid) -> int:
+        """About how many bytes of log are after `zxid`, assuming records of equal size."""
         size = 0
         for segment in self.manifest.segments:
             first, last = segment.first, self.head
@@ -127,7 +127,7 @@ class History(msgspec.Struct, frozen=True):
         except OSError:
             return 0  # just published or retired; this is an estimate
 
-    def records_behind(self, zxid: Zxid) -> Iterator[LogRecord] | None:
+    def records_after(self, zxid: Zxid) -> Iterator[LogRecord] | None:
         """The records that directly follow `zxid`; None if the log does not reach back to it."""
         if zxid == self.head:
             return iter(())

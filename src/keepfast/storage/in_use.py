@@ -1,8 +1,8 @@
-"""Whether somebody uses a data directory right now: Keepfast by its locks, Apache by its process.
+"""Whether a data directory is in use right now: by Keepfast (its locks) or Apache (its process).
 
 Apache locks nothing. While it runs it holds its log open, as `/proc` shows, or its command line
 names a configuration with this directory; where neither can be seen (another user's process,
-another container, no `/proc`), files that change between two looks tell.
+another container, no `/proc`), files that change between two checks show it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Fingerprint = dict[str, tuple[int, float]]
 
 
 class DirectoryUse(msgspec.Struct, frozen=True):
-    """Who uses a directory; false if nobody was seen to."""
+    """Who uses a directory; false if nobody was found."""
 
     is_locked: bool = False
     processes: tuple[tuple[int, str], ...] = ()  # id and name of the program
@@ -47,7 +47,7 @@ class DirectoryUse(msgspec.Struct, frozen=True):
 
 
 def use_of(disk: Disk, directory: DataDirectory, *, is_patient: bool = False) -> DirectoryUse:
-    """Look once; with `is_patient` also whether files change within half a second."""
+    """Check once; with `is_patient`, also whether files change within half a second."""
     processes = _processes(directory)
     is_held = is_locked(disk, directory)
     if processes or is_held or not is_patient:
@@ -119,7 +119,7 @@ def _open_by(pid: int) -> list[str]:
             if target.startswith("/") and _is_writer(pid, name):
                 targets.append(target)
     except OSError:
-        return []  # it has ended, or it is somebody else's
+        return []  # it has ended, or belongs to another user
     return targets
 
 

@@ -1,4 +1,4 @@
-"""Names: which file of a data directory is what, and where it lies.
+"""File names: what each file of a data directory is, and where it is.
 
     <dataDir>/myid                                     the server's id (ensembles)
     <dataDir>/version-2/snapshot.<hex>[.gz|.snappy]    a snapshot; <hex> is its zxid
@@ -8,7 +8,7 @@
                                                        dataLogDir has one too (locks.py)
     <dataDir>/version-2/keepfast.aside/g<N>/           files that generation N put out of use
     <dataLogDir>/version-2/log.<hex>                   a log segment; <hex> is its first zxid
-    <dataLogDir>/version-2/keepfast.witness            how far the log was acknowledged (witness.py)
+    <dataLogDir>/version-2/keepfast.witness            acknowledged end of the log (watermark.py)
 
 Apache ZooKeeper looks only at names that begin with ``snapshot`` or ``log.`` and at the epoch
 files, so everything that begins with ``keepfast.`` is invisible to it.
@@ -24,7 +24,7 @@ from keepfast.wire import StorageError, Zxid, parse_zxid
 
 VERSION_DIRECTORY = "version-2"
 MANIFEST_NAME = "keepfast.manifest"
-WITNESS_NAME = "keepfast.witness"
+WATERMARK_NAME = "keepfast.witness"
 LOCK_NAME = "keepfast.lock"
 ASIDE_NAME = "keepfast.aside"
 ACCEPTED_EPOCH_NAME = "acceptedEpoch"
@@ -92,9 +92,9 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.in_snapshots(MANIFEST_NAME)
 
     @property
-    def witness(self) -> str:
-        """Path of the witness."""
-        return self.in_logs(WITNESS_NAME)
+    def watermark(self) -> str:
+        """Path of the watermark."""
+        return self.in_logs(WATERMARK_NAME)
 
     @property
     def both(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.in_logs(name) if name.startswith("log.") else self.in_snapshots(name)
 
     def aside_of(self, name: str, generation: int) -> str:
-        """Where a file goes that `generation` put out of use: the same disk, out of sight."""
+        """Where a file goes that `generation` put out of use: the same disk, hidden from Apache."""
         directory = self.logs if name.startswith("log.") else self.snapshots
         return posixpath.join(directory, ASIDE_NAME, f"g{generation}", name)
 
@@ -152,7 +152,7 @@ def is_data_name(name: str) -> bool:
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The data files that are there, under their live names, in the order of their zxids."""
+    """The data files that are there, under their live names, in zxid order."""
 
     snapshots: tuple[str, ...]
     logs: tuple[str, ...]
@@ -161,7 +161,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def list_directory(disk: Disk, directory: DataDirectory) -> Listing:
-    """Sort what lies in the directories by kind; raises StorageError if one cannot be listed."""
+    """Sort the files of the directories by kind; raises StorageError if one cannot be listed."""
     snapshots: list[tuple[Zxid, str]] = []
     logs: list[tuple[Zxid, str]] = []
     temporaries: list[str] = []

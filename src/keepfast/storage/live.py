@@ -1,11 +1,11 @@
 """Recovery of a directory that a server writes to: up to a point that was complete when we looked.
 
-Files are read one after another, and none of them stands still: a record may be half there, a
-snapshot in the making, a segment listed that was not there a moment ago. So the directory is looked
-at through a view that is fixed first, in an order in which each part is at least as new as what
-speaks of it: the witness, the manifest, the names, and then the end of the log that grows, after
-its last complete record. What goes wrong all the same (a file was purged or renamed in between)
-goes wrong elsewhere the next time; only what is wrong at the same place in every attempt is damage.
+Files are read one after another, and all of them may change: a record may be half-written, a
+snapshot unfinished, a segment listed that did not exist a moment ago. So the directory is read
+through a view that is fixed first, in an order in which each part is at least as new as what refers
+to it: the watermark, the manifest, the names, and then the end of the log that grows, after its
+last complete record. What still goes wrong (a file was purged or renamed in between) goes wrong
+elsewhere the next time; only what is wrong at the same place in every attempt is damage.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from keepfast.storage.recovery_listed import listed_path
 from keepfast.wire import CorruptManifest, StorageError
 
 _ATTEMPTS: Final = 8
-# Attempts in a row that find the same damage.
+# Consecutive attempts that must find the same damage.
 _AGREEING: Final = 3
 _PAUSE_SECONDS: Final = 0.1
 _SCANS: Final = 20
@@ -75,7 +75,7 @@ class _FixedView(EditedDisk):
 def recover_in_use(disk: Disk, directory: DataDirectory, *, full: bool) -> LiveRecovery:
     """Recover a directory as `recover` does, whether a server runs on it or not.
 
-    Where one does, what it says holds up to its head, and says nothing of what is being written.
+    If one does, the result holds up to its head, and says nothing about what is being written.
     Changes nothing. Raises StorageError if the directory cannot be listed, or its manifest cannot
     be read.
     """
@@ -117,8 +117,8 @@ def _fixed_view(disk: Disk, directory: DataDirectory) -> _FixedView:
         first = fingerprint(disk, directory)
         contents: dict[str, bytes] = {}
         hidden: set[str] = set()
-        # The witness speaks of a manifest that was there before it, and that one of its files.
-        for path in (directory.witness, directory.manifest):
+        # The watermark refers to a manifest that existed before it, and that one to its files.
+        for path in (directory.watermark, directory.manifest):
             try:
                 contents[path] = read_file(disk, path, _SMALL_FILE_BYTES)
             except FileNotFoundError:

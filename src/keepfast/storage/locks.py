@@ -1,6 +1,6 @@
 """The lock on a data directory: one server, or one tool that changes it, at a time.
 
-Snapshots and logs may lie in two directories, and each of them has its own lock file: a second
+Snapshots and logs may be in two directories, and each of them has its own lock file: a second
 server that shares only one of the two with the first would otherwise write into live files.
 """
 
@@ -37,5 +37,5 @@ def is_locked(disk: Disk, directory: DataDirectory) -> bool:
 
 
 def _lock_paths(directory: DataDirectory) -> list[str]:
-    """In one order for everybody, so that of two servers that start at once one gets both."""
+    """In a fixed order, so that of two servers that start simultaneously one gets both."""
     return sorted(f"{place}/{LOCK_NAME}" for place in directory.both)

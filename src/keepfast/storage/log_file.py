@@ -1,4 +1,4 @@
-"""One log segment as bytes: framing, and a reader that tells a torn tail from damage.
+"""One log segment as bytes: framing, and a reader that distinguishes a torn tail from damage.
 
     offset      size  field
     0           4     magic "ZKLG"
@@ -11,12 +11,12 @@
       12 + n    1     end mark 0x42
     ...               zeros up to the preallocated size
 
-Theory of operation.  A reader that stops at the first bad record, as Apache's does, calls every
-damage an end and loses what lies after it in silence.  Here the end of a segment is *explained*
-or it is damage.  A crash explains exactly this: sectors of the writes that were not fsynced yet
-hold what they held before, which in a preallocated segment is zeros, or the file is shorter than
-it was to become.  A record whose sectors are all there and which still fails its checks was not
-torn by a crash: its bytes were changed later.
+Theory of operation.  A reader that stops at the first bad record, as Apache's does, takes any
+damage for an end and silently loses what follows it.  Here the end of a segment is *explained* or
+it is damage.  A crash explains exactly this: sectors of the writes that were not fsynced yet hold
+what they held before, which in a preallocated segment is zeros, or the file is shorter than it was
+to become.  A record whose sectors were all written and which still fails its checks was not torn by
+a crash: its bytes were changed later.
 """
 
 import struct
@@ -49,7 +49,7 @@ _ZXID_OFFSET = 12
 _WINDOW_SIZE = 1 << 20
 _ZEROS = bytes(_WINDOW_SIZE)
 # No server takes a request that comes near this (jute.maxbuffer is 1 MiB, and has to be raised on
-# every server and client). A length beyond it is damage, and must not take memory or time first.
+# every server and client). A length beyond it is damage, and must not cost memory or time first.
 MAX_ENTRY_SIZE = MAX_TXN_BYTES
 # The upper half of a checksum is always zero, so an end mark before a record looks like this.
 _CHECKSUM_START = b"\0\0\0\0"
@@ -57,7 +57,7 @@ _RESYNC_PATTERN = END_MARK + _CHECKSUM_START
 
 
 class Frame(NamedTuple):
-    """A record that passed its checks, where it lies and what it says."""
+    """A record that passed its checks, its position and its content."""
 
     offset: int
     zxid: int
@@ -73,12 +73,12 @@ class Ending(msgspec.Struct, frozen=True):
     """How the records of a segment end.
 
     `reason` is empty at a plain end: the end of the file, or zeros only.  Otherwise the bytes at
-    `offset` are no record; `torn` says whether a crash explains them, and `valid_after` where the
-    next sound record after them begins, if there is one.
+    `offset` are not a record; `torn` says whether a crash explains them, and `valid_after` where
+    the next sound record after them begins, if there is one.
 
-    `unmarked`: a record that lacks nothing but its end mark, with only zeros after it.  No lost
-    sector explains that.  But Apache hands a large entry and its mark to the kernel one after the
-    other, so a server that was killed in between leaves just this.
+    `unmarked`: a record that is complete except for its end mark, with only zeros after it.  No
+    lost sector explains that.  But Apache hands a large entry and its mark to the kernel one after
+    the other, so a server that was killed in between leaves just this.
     """
 
     offset: int
@@ -94,7 +94,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def frame(entry: bytes) -> bytes:
-    """A whole record; never one that a reader would take for damage (R13)."""
+    """A whole record; never one that a reader would treat as damage (R13)."""
     size = len(entry)
     if not _TXN_HEADER_SIZE <= size <= MAX_ENTRY_SIZE:
         raise InvariantViolation(f"a record of {size} bytes could not be read back")
@@ -110,7 +110,7 @@ class LogReader:
 
     After the iteration `ending` says why it stopped, and `crc32` is the CRC-32 of all bytes from
     `start` up to there.  Reads windows of bounded size, so a length field of two gigabytes costs
-    nothing.  With `stop`, bytes from that offset on are not looked at.
+    nothing. With `stop`, bytes from that offset on are not read.
     """
 
     def __init__(self, file: ReadFile, start: int = HEADER_SIZE, stop: int | None = None) -> None:
@@ -273,7 +273,7 @@ class LogReader:
         while end > offset:
             start = max(offset, end - _WINDOW_SIZE)
             window = self._file.read_at(start, end - start)
-            # Comparing is ten times as quick as stripping, and nearly all of a padding is zeros.
+            # Comparing is ten times as fast as stripping, and nearly all of the padding is zeros.
             kept = 0 if window == _ZEROS[: len(window)] else len(window.rstrip(b"\0"))
             if kept:
                 return start + kept - 1
@@ -288,8 +288,8 @@ class LogReader:
             if self._is_sound(candidate):
                 return candidate
         # Nor where the record that reads as zeros took its end mark along.
-        behind_zeros = self._first_nonzero(offset) - len(_CHECKSUM_START)
-        for candidate in range(behind_zeros - 3, behind_zeros + 1):
+        after_zeros = self._first_nonzero(offset) - len(_CHECKSUM_START)
+        for candidate in range(after_zeros - 3, after_zeros + 1):
             if candidate > offset and self._is_sound(candidate):
                 return candidate
         position = offset

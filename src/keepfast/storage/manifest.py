@@ -1,17 +1,17 @@
 """The manifest: which files are the history, and what each of them must hold (rule R2).
 
 One small file, replaced atomically.  What it does not list does not exist for recovery, catch-up
-or purge, so one rename decides at one moment between an old and a new history: a truncation, a
-received snapshot and a purge are each one change of the manifest, and the files follow it.
+or purge, so one atomic rename switches from an old to a new history: a truncation, a received
+snapshot and a purge are each one change of the manifest, and the files follow it.
 
     keepfast-manifest 1 sha256:<hex of everything after this line>
     { ... JSON, zxids and digests in hex ... }
 
 Files follow the manifest in both directions.  A new file is complete, checked and durable under a
-temporary name before the manifest lists it, *staged* under that name; then it gets its live name.
-A file that goes out is listed as *retired*; then it is moved aside or deleted.  Recovery finishes
-both, so a data file under a live name that the manifest neither lists nor retires was put there by
-somebody else.
+temporary name before the manifest lists it, *staged* under that name; then it is renamed to its
+live name. A file that is dropped is listed as *retired*; then it is moved aside or deleted.
+Recovery completes both, so a data file under a live name that the manifest neither lists nor
+retires was put there by another program.
 """
 
 import hashlib
@@ -87,7 +87,7 @@ class SnapshotEntry(msgspec.Struct, frozen=True):
 
 
 class Retired(msgspec.Struct, frozen=True):
-    """A file that is out of use; what is left to do is to move it aside, or to delete it."""
+    """A file that is out of use and still has to be moved aside or deleted."""
 
     name: str
     delete: bool
@@ -120,14 +120,14 @@ class Manifest(msgspec.Struct, frozen=True):
     # Records of a directory that was taken over from which on nothing was proven. Without this
     # list a restart would make an unproven history a proven one.
     unproven: tuple[Zxid, ...] = ()
-    # A leader's tree was installed and what lies after it is still to come: this server may have
-    # acknowledged more than it has, so it must not be counted on (R8).
+    # A leader's tree was installed and the records after it have not arrived yet: this server may
+    # have acknowledged more than it has, so it must not be counted on (R8).
     is_catching_up: bool = False
     # The same, since a repair ended the history of a member of an ensemble here.
     repaired_at: Zxid | None = None
     # The last membership of the ensemble that this server knew to be committed, as its text.
     membership: bytes | None = None
-    # Never forgotten, so that a shorter history can be explained.
+    # Never removed, so that a shorter history can be explained.
     rescues: tuple[Rescue, ...] = ()
 
     def names(self) -> set[str]:
@@ -135,7 +135,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return {s.name for s in self.snapshots} | {s.name for s in self.segments}
 
     def next(self, **changes: Any) -> "Manifest":
-        """The manifest after a change; its serial is one higher."""
+        """The manifest after a change; its serial is incremented."""
         return replace(self, serial=self.serial + 1, **changes)
 
     def with_snapshot(self, entry: SnapshotEntry) -> "Manifest":
@@ -144,7 +144,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return replace(self, snapshots=tuple(listed))
 
     def published(self, name: str) -> "Manifest":
-        """The same manifest, once the file `name` has its live name; not worth a write."""
+        """The same manifest, once the file `name` has its live name; not worth a separate write."""
         return replace(
             self,
             snapshots=tuple(

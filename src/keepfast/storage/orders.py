@@ -1,4 +1,4 @@
-"""Carrying out what a member of an ensemble asks of its disk."""
+"""Carries out what a member of an ensemble asks of its disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from keepfast.wire import BrokenHistory, invariant
 
 
 def carry_out(store: Store, order: DiskOrder) -> Tree | None:
-    """Do it, durably; gives the tree that holds afterwards where that is another one.
+    """Carry it out durably; returns the new tree if the order replaced it.
 
-    Raises BrokenHistory or DiskFull with everything as it was, DiskFailed for good.
+    Raises BrokenHistory or DiskFull with nothing changed; DiskFailed is final.
     """
     if isinstance(order, StoreEpochs):
         store.set_epochs(Epochs(order.accepted, order.current), order.ensemble)

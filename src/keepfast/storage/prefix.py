@@ -1,14 +1,14 @@
-"""The longest history that the files prove, also where they do not prove all of it.
+"""The longest history that the files prove, even where they do not prove all of it.
 
 Recovery is all or nothing: a directory with a hole is refused, because a server must not pass
-over what may be missing.  Two questions need less.  What was the tree at an earlier zxid?  And
-which part of a damaged history can be kept?  Both are answered by a *prefix*: a base that can be
-read in full, and the records after it up to the last one that is proven.
+over what may be missing.  Two questions need less: what was the tree at an earlier zxid, and which
+part of a damaged history can be kept?  Both are answered by a *prefix*: a base that can be read in
+full, and the records after it up to the last one that is proven.
 
 A prefix never reaches past a hole, a record that does not fit, a wrong digest or unreadable bytes.
 Where a record contradicts the tree, the join before it is in doubt as well, unless a digest proved
-it in between: the prefix then ends in front of that join.  Sound records after damage count again
-from where they directly follow what is proven, which they do if the damage lies below the base.
+it in between: the prefix then ends before that join.  Valid records after damage count again from
+where they directly follow what is proven, which they do if the damage is below the base.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ from keepfast.storage.recovery_listed import is_torn_tail, known_joins, listed_p
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import load_tree
 from keepfast.storage.survey import SurveyedRun, is_unnumbered
-from keepfast.storage.witness import read_testimony
+from keepfast.storage.watermark import read_watermark
 from keepfast.tree import Tree
 from keepfast.wire import (
     BrokenHistory,
@@ -58,7 +58,7 @@ class Records:
     gaps: list[Gap] = field(default_factory=list)
 
     def from_base(self, base: Zxid) -> Iterator[tuple[Frame, SurveyedRun]]:
-        """Records in the order of their zxids, from the run on that leads to `base` or after it.
+        """Records in zxid order, from the run on that leads to `base` or after it.
 
         Raises the error of a gap where passing over it would skip what it hides.
         """
@@ -134,9 +134,9 @@ class Stretches:
         stop: int | None = None,
         is_end: Callable[[Ending], bool] = _is_plain_or_torn,
     ) -> tuple[Ending, int]:
-        """Read all stretches, up to an ending that `is_end`; gives the last ending and CRC-32.
+        """Read all stretches, up to an ending that `is_end`; returns the last ending and CRC-32.
 
-        What is not an end is noted as a gap.
+        What is not an end is recorded as a gap.
         """
         try:
             with self._records.disk.open_read(self._path) as file:
@@ -192,7 +192,7 @@ class Stretches:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A state that is proven, and why the history goes no further than this."""
+    """A proven state, and why the history ends there."""
 
     base_name: str | None  # None: the empty tree
     base: Base
@@ -216,7 +216,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A base from which a history may begin; `load` gives it anew as often as needed."""
+    """A base from which a history may begin; `load` loads it as often as needed."""
 
     name: str | None
     zxid: Zxid
@@ -266,7 +266,7 @@ class Origin:
 
 
 def _missing_end(known: frozenset[Zxid], head: Zxid) -> StorageError | None:
-    """What to say where a snapshot shows that records after the head existed."""
+    """The error for a snapshot that shows that records after the head existed."""
     # The start of an epoch names no record.
     lost = [zxid for zxid in known if zxid > head and counter_of(zxid) != 0]
     if not lost:
@@ -366,7 +366,7 @@ def longest_prefix(
 ) -> Prefix | StorageError | None:
     """The prefix that reaches furthest, not beyond `until`; the newest base that does.
 
-    None if there is no base at all; an error says why the newest one is of no use.
+    None if there is no base at all; an error says why the newest one is unusable.
     """
     conflict = records.first_conflict()
     limit = until if conflict is None else Zxid(min(until, (conflict.zxid or 0) - 1))
@@ -378,7 +378,7 @@ def longest_prefix(
             continue
         found = origin.prefix(records, limit, frozenset(shown))
         if isinstance(found, Prefix) and found.base_name is None and not found.replay.applied:
-            # Without a record of its own, the empty tree would be a base that was made up.
+            # Without a record that starts from it, the empty tree would be an invented base.
             found = found.stop or BrokenHistory("there is no snapshot and no record to begin with")
         if isinstance(found, StorageError):
             failure = failure or found
@@ -411,7 +411,7 @@ def unlisted_origins(disk: Disk, directory: DataDirectory, listing: Listing) -> 
     origins = []
     for name in reversed(listing.snapshots):
         zxid, path = zxid_of_snapshot(name), directory.in_snapshots(name)
-        # A snapshot's name alone proves that this server once had what it stands for.
+        # A snapshot's name alone proves that this server once had that state.
         known = frozenset(other for other in zxids if other > zxid)
         origins.append(Origin(name, zxid, partial(load, path), None, known))
     first = min(
@@ -450,9 +450,9 @@ def listed_origins(disk: Disk, directory: DataDirectory, manifest: Manifest) -> 
 def listed_records(disk: Disk, directory: DataDirectory, manifest: Manifest) -> Records:
     """Every sound record of the segments that the manifest lists."""
     records = Records(disk, directory)
-    testimony = read_testimony(disk, directory)
+    watermark = read_watermark(disk, directory)
     for entry in manifest.segments:
-        acknowledged = testimony.end if testimony and testimony.serial == entry.serial else 0
+        acknowledged = watermark.end if watermark and watermark.serial == entry.serial else 0
         _read_segment(records, entry, listed_path(disk, directory, entry), acknowledged)
     return records
 
@@ -473,8 +473,8 @@ def _read_segment(records: Records, entry: SegmentEntry, path: str, acknowledged
     if stretches.last != seal.last or ending.offset != seal.end:
         stretches.gap(ending.reason or "ends early", ending.offset)
     elif crc != seal.crc32:
-        # Every record is sound by itself, and yet these are not the bytes that were written:
-        # nothing tells which of them is wrong.
+        # Every record is valid by itself, yet these are not the bytes that were written: nothing
+        # shows which of them is wrong.
         del records.runs[runs:]
         reason = "its bytes are not the ones that were sealed (CRC-32)"
         stretches.gap(reason, None, entry.first)

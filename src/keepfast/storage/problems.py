@@ -1,4 +1,4 @@
-"""What recovery and verification say about a data directory, in words and for machines."""
+"""What recovery and verification report about a data directory, for people and for machines."""
 
 from enum import Enum
 
@@ -19,7 +19,7 @@ class Severity(Enum):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is worth saying, with the place and the next safe step."""
+    """One thing worth reporting, with its location and the next safe step."""
 
     code: str
     severity: Severity

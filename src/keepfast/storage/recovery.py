@@ -1,8 +1,8 @@
 """Recovery: from the files of a directory to the one state that they prove, or to a refusal.
 
-`recover` only reads.  What it gives is used in two ways: `keepfast verify` prints it, and
-`Store.open` makes the directory agree with it before a server runs on it.  Whatever is not plain
-is said in `problems`; nothing is guessed and nothing is repaired in passing.
+`recover` only reads.  Its result is used in two ways: `keepfast verify` prints it, and
+`Store.open` makes the directory agree with it before a server runs on it.  Anything unusual is
+reported in `problems`; nothing is guessed and nothing is repaired on the side.
 """
 
 import msgspec
@@ -21,7 +21,7 @@ from keepfast.storage.log_file import LogReader
 from keepfast.storage.manifest import Manifest, SegmentEntry, SnapshotEntry, load_manifest
 from keepfast.storage.problems import Problem, Severity, Standing
 from keepfast.storage.survey import Progress, no_progress
-from keepfast.storage.witness import read_testimony
+from keepfast.storage.watermark import read_watermark
 from keepfast.tree import Tree
 from keepfast.wire import CorruptManifest, StorageError, Zxid, epoch_of, format_zxid
 
@@ -37,7 +37,7 @@ class Recovery(msgspec.Struct, frozen=True):
     """What a directory holds.
 
     `tree` is the state at `head`; it is None when there is no state that may be used.  `manifest`
-    is what the manifest has to say once the directory is put in order: the files of the proven
+    is what the manifest must contain once the directory is in order: the files of the proven
     history, the last segment sealed at its last sound record.
     """
 
@@ -49,9 +49,9 @@ class Recovery(msgspec.Struct, frozen=True):
     epochs: Epochs = msgspec.field(default_factory=Epochs)
     problems: tuple[Problem, ...] = ()
     degraded: bool = False  # the state is right, but a file that should back it is not
-    adopted: bool = False  # no manifest described these files: they were verified anew
+    adopted: bool = False  # no manifest described these files: they were verified again
     records: int = 0  # replayed
-    # The last segment was open: from this offset on nobody knows whether its bytes are durable.
+    # The last segment was open: from this offset on its bytes may not be durable.
     unconfirmed_from: int | None = None
 
     @property
@@ -74,7 +74,7 @@ class Recovery(msgspec.Struct, frozen=True):
 def recover(
     disk: Disk, directory: DataDirectory, *, full: bool = False, progress: Progress = no_progress
 ) -> Recovery:
-    """Read a directory and give the state it proves.
+    """Read a directory and return the state that it proves.
 
     With `full`, files that this recovery does not need are checked as well.  Raises StorageError
     only if the directory cannot be listed or the disk does not read its manifest.
@@ -104,18 +104,20 @@ def recover(
     epochs = read_epochs(disk, directory, manifest, problems)
     result = _recover_files(disk, directory, listing, manifest, problems, full, progress)
     if result.adopted:
-        result = _check_against_witness(disk, directory, result, manifest, epochs, problems)
+        result = _check_against_watermark(disk, directory, result, manifest, epochs, problems)
     result = _check_against_epochs(result, epochs, manifest, problems)
     if manifest is not None and manifest.is_catching_up and result.tree is not None:
         if result.standing is Standing.WHOLE:
             result = replace(result, standing=Standing.CATCHING_UP)
         problems.append(_short(manifest))
-    settled = replace(result.manifest, accepted_epoch=epochs.accepted, current_epoch=epochs.current)
-    return replace(result, epochs=epochs, manifest=settled, problems=tuple(problems))
+    completed = replace(
+        result.manifest, accepted_epoch=epochs.accepted, current_epoch=epochs.current
+    )
+    return replace(result, epochs=epochs, manifest=completed, problems=tuple(problems))
 
 
 def _short(manifest: Manifest) -> Problem:
-    """Why a sound history is not all that this server may have acknowledged."""
+    """Why a valid history may be less than this server has acknowledged."""
     if manifest.repaired_at is not None:
         return Problem(
             "repaired",
@@ -160,16 +162,16 @@ def _recover_files(
                 "the whole directory is verified anew",
             )
         )
-    testimony = read_testimony(disk, directory)
-    if manifest is None and testimony is not None:
-        # The next manifest must not look older than what the witness speaks of.
-        old = Manifest(serial=testimony.serial)
+    watermark = read_watermark(disk, directory)
+    if manifest is None and watermark is not None:
+        # The next manifest must not look older than what the watermark refers to.
+        old = Manifest(serial=watermark.serial)
     else:
         old = manifest or Manifest()
     return recover_unlisted(disk, directory, listing, old, problems, full, progress)
 
 
-def _check_against_witness(
+def _check_against_watermark(
     disk: Disk,
     directory: DataDirectory,
     result: Recovery,
@@ -181,7 +183,7 @@ def _check_against_witness(
     known = last_known(disk, directory, manifest or Manifest())
     is_short = result.tree is not None and result.head < known
     if manifest is None:
-        if not disk.exists(directory.witness):
+        if not disk.exists(directory.watermark):
             return result
         reason = "is missing, although Keepfast wrote here: what it listed is not known"
         lost = Problem("manifest-missing", Severity.DAMAGE, reason, directory.manifest)
@@ -194,14 +196,14 @@ def _check_against_witness(
         # Apache may have truncated them for a leader, or they are lost: the files do not show.
         gone = Problem("records-gone", Severity.WARNING, reason, zxid=result.head)
         return doubted(result, gone, problems)
-    # Nobody truncates the log of a server alone, and without a manifest nothing says that anybody
-    # did: these were acknowledged, and to serve without them would hide that they are lost.
+    # Nobody truncates the log of a standalone server, and without a manifest nothing says that
+    # anybody did: these were acknowledged, and serving without them would hide the loss.
     problems.append(Problem("records-gone", Severity.DAMAGE, reason, zxid=result.head, advice=HEAL))
     return replace(result, standing=Standing.DAMAGED, tree=None)
 
 
 def doubted(result: Recovery, problem: Problem, problems: list[Problem]) -> Recovery:
-    """The same state, but no longer a proven one; and if there is none, it was lost."""
+    """The same state, but no longer proven; if there is no state, it was lost."""
     problems.append(problem)
     if result.tree is None:
         return replace(result, standing=Standing.DAMAGED)
@@ -214,23 +216,23 @@ def doubted(result: Recovery, problem: Problem, problems: list[Problem]) -> Reco
 
 
 def last_known(disk: Disk, directory: DataDirectory, manifest: Manifest) -> Zxid:
-    """The last zxid that a manifest and its witness know to have been there."""
-    testimony = read_testimony(disk, directory)
+    """The last zxid that a manifest and its watermark know to have been there."""
+    watermark = read_watermark(disk, directory)
     known = [snapshot.zxid for snapshot in manifest.snapshots]
-    if testimony is not None and testimony.serial > manifest.serial:
-        known.append(testimony.zxid)  # the manifest is an old one
+    if watermark is not None and watermark.serial > manifest.serial:
+        known.append(watermark.zxid)  # the manifest is an old one
     for segment in manifest.segments:
         if segment.seal is not None:
             known.append(segment.seal.last)
-        elif testimony is not None and testimony.serial == segment.serial:
-            known.append(testimony.zxid)
+        elif watermark is not None and watermark.serial == segment.serial:
+            known.append(watermark.zxid)
     return max(known, default=NO_HISTORY)
 
 
 def _check_against_epochs(
     result: Recovery, epochs: Epochs, manifest: Manifest | None, problems: list[Problem]
 ) -> Recovery:
-    """Compare a history with the epochs; it may turn out to be less than it seemed."""
+    """Compare a history with the epochs, which may show that part of it is missing."""
     head = result.head if result.tree is not None else None
     is_lost = result.standing is Standing.EMPTY and bool(epochs.current)  # 0: about to begin
     if is_lost:
@@ -252,8 +254,8 @@ def _check_against_epochs(
     current, stored = epochs.current, manifest.current_epoch if manifest is not None else None
     if head is None or current is None or stored is None or current <= max(stored, epoch_of(head)):
         return result
-    # Who claims a later epoch wins elections: without a record of that epoch to show for it, one
-    # wrong digit in Apache's file would make a server with an old history the leader.
+    # A server that claims a later epoch wins elections: without a record of that epoch to show for
+    # it, one wrong digit in Apache's file would make a server with an old history the leader.
     reason = f"nothing here was written in epoch {current}, and {stored} was stored"
     return doubted(result, Problem("unproven-epoch", Severity.WARNING, reason), problems)
 
@@ -265,7 +267,7 @@ def foreign_names(
     manifest: Manifest,
     problems: list[Problem],
 ) -> set[str]:
-    """Data files that the manifest knows nothing of and that hold something (R2)."""
+    """Data files that the manifest does not know and that are not empty (R2)."""
     known = manifest.names() | {retired.name for retired in manifest.retired}
     foreign = set()
     for name in (*listing.logs, *listing.snapshots):
@@ -312,6 +314,6 @@ def zxid_of_snapshot(name: str) -> Zxid:
     return Zxid(0) if parsed is None else parsed[0]
 
 
-def segments_behind(segments: tuple[SegmentEntry, ...], zxid: Zxid) -> list[SegmentEntry]:
+def segments_after(segments: tuple[SegmentEntry, ...], zxid: Zxid) -> list[SegmentEntry]:
     """The segments that hold records after `zxid`."""
     return [s for s in segments if s.seal is None or s.seal.last > zxid]

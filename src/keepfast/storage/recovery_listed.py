@@ -1,8 +1,8 @@
 """Recovery of a directory that a manifest describes.
 
-Every byte that matters is known: size and CRC of each snapshot, end, last zxid and CRC of each
+Everything that matters is known: size and CRC of each snapshot, end, last zxid and CRC of each
 sealed segment, what each epoch's first record follows.  Only the end of the open segment is open,
-and there the witness says how much of it was acknowledged (R4).
+and there the watermark says how much of it was acknowledged (R4).
 """
 
 import posixpath
@@ -21,13 +21,13 @@ from keepfast.storage.recovery import (
     Recovery,
     doubted,
     problem_of,
-    segments_behind,
+    segments_after,
 )
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import load_tree
 from keepfast.storage.survey import Progress
 from keepfast.storage.takeover import rewritten_entry
-from keepfast.storage.witness import Testimony, is_intact, read_testimony
+from keepfast.storage.watermark import Watermark, is_intact, read_watermark
 from keepfast.tree import Tree
 from keepfast.wire import (
     BrokenHistory,
@@ -38,7 +38,7 @@ from keepfast.wire import (
     format_zxid,
 )
 
-# A group of records is written and fsynced at once and never larger than this (or one record).
+# A group of records is written and fsynced together and is never larger than this (or one record).
 GROUP_LIMIT_BYTES = 4 << 20
 
 _WINDOW_SIZE = 1 << 20
@@ -54,9 +54,9 @@ def recover_listed(
 ) -> Recovery:
     """The state that the manifest's files prove; problems are added to `problems`."""
     degraded = False
-    testimony = read_testimony(disk, directory)
-    if testimony is not None and testimony.serial > manifest.serial:
-        problems.append(_old_manifest(directory, testimony))
+    watermark = read_watermark(disk, directory)
+    if watermark is not None and watermark.serial > manifest.serial:
+        problems.append(_old_manifest(directory, watermark))
         return Recovery(Standing.DAMAGED, manifest=manifest, degraded=True)
     if not manifest.snapshots:
         return Recovery(Standing.EMPTY, manifest=manifest)
@@ -77,7 +77,7 @@ def recover_listed(
             tree, base = load_listed(disk, directory, entry)
         progress(entry.size)
         try:
-            replay, sealed = _replay(disk, directory, manifest, tree, base, testimony, progress)
+            replay, sealed = _replay(disk, directory, manifest, tree, base, watermark, progress)
         except StorageError as error:
             problems.append(problem_of(error, "history-broken", advice=HEAL))
             return Recovery(Standing.DAMAGED, base=entry, manifest=manifest, degraded=True)
@@ -91,14 +91,14 @@ def recover_listed(
             head=replay.head,
             tree=tree,
             base=entry,
-            manifest=sealed.settled(manifest),
+            manifest=sealed.with_segments(manifest),
             degraded=degraded,
             records=replay.applied,
             unconfirmed_from=sealed.unconfirmed_from,
         )
         is_open = any(segment.seal is None for segment in manifest.segments)
         if is_open and not is_intact(disk, directory):
-            return doubted(result, _no_witness(directory), problems)
+            return doubted(result, _no_watermark(directory), problems)
         if damaged and result.standing is Standing.WHOLE:
             return replace(result, manifest=_put_aside(result.manifest, damaged))
         return result
@@ -106,11 +106,11 @@ def recover_listed(
 
 
 def _put_aside(manifest: Manifest, damaged: list[SnapshotEntry]) -> Manifest:
-    """The manifest without snapshots that can no longer be read, which go aside as evidence.
+    """The manifest without snapshots that can no longer be read, which are moved aside as evidence.
 
-    An older snapshot and every record after it prove the whole history, so nothing rests on them.
-    Under a live name they would be taken for recent ones by Apache's purge, and be served by a
-    start of Apache's where only our own seal tells.
+    An older snapshot and every record after it prove the whole history, so nothing depends on them.
+    Under a live name, Apache's purge would count them as recent, and Apache could start on one
+    whose damage only our own seal shows.
     """
     names = {entry.name for entry in damaged}
     return replace(
@@ -120,20 +120,20 @@ def _put_aside(manifest: Manifest, damaged: list[SnapshotEntry]) -> Manifest:
     )
 
 
-def _old_manifest(directory: DataDirectory, testimony: Testimony) -> Problem:
+def _old_manifest(directory: DataDirectory, watermark: Watermark) -> Problem:
     """Records are written only after the manifest that lists their segment."""
     reason = (
-        f"is an old one: records up to {format_zxid(testimony.zxid)} were acknowledged in a "
+        f"is an old one: records up to {format_zxid(watermark.zxid)} were acknowledged in a "
         "segment that it does not know"
     )
     return Problem(
-        "history-broken", Severity.DAMAGE, reason, directory.manifest, None, testimony.zxid, HEAL
+        "history-broken", Severity.DAMAGE, reason, directory.manifest, None, watermark.zxid, HEAL
     )
 
 
-def _no_witness(directory: DataDirectory) -> Problem:
+def _no_watermark(directory: DataDirectory) -> Problem:
     reason = "is missing or damaged: how far records were acknowledged is not known"
-    return Problem("witness-damaged", Severity.DAMAGE, reason, directory.witness)
+    return Problem("witness-damaged", Severity.DAMAGE, reason, directory.watermark)
 
 
 def _rewritten(directory: DataDirectory, entry: SnapshotEntry) -> Problem:
@@ -164,9 +164,9 @@ def _still_unproven(manifest: Manifest, head: Zxid) -> list[Problem]:
 
 
 def listed_path(disk: Disk, directory: DataDirectory, entry: SegmentEntry | SnapshotEntry) -> str:
-    """Where a listed file lies: under its temporary name if a crash came before the rename.
+    """Where a listed file is: under its temporary name if a crash came before the rename.
 
-    The temporary goes first: an older file may still have the live name.
+    The temporary name takes precedence: an older file may still have the live name.
     """
     path = directory.path_of(entry.name)
     if entry.staged is not None:
@@ -230,11 +230,11 @@ class _Sealed:
         self.notes: list[Problem] = []
         self.unconfirmed_from: int | None = None
 
-    def settled(self, manifest: Manifest) -> Manifest:
+    def with_segments(self, manifest: Manifest) -> Manifest:
         """The manifest with these segments.
 
-        One that never became a part of the history must not keep its live name: what a torn group
-        left in it would be taken for the work of another program, and for damage.
+        One that never became part of the history must not keep its live name: what a torn group
+        left in it would look like another program's file, or like damage.
         """
         dropped = manifest.segments[len(self.segments) :]
         retired = (*manifest.retired, *(Retired(entry.name, delete=True) for entry in dropped))
@@ -247,12 +247,12 @@ def _replay(
     manifest: Manifest,
     tree: Tree,
     base: Base,
-    testimony: Testimony | None,
+    watermark: Watermark | None,
     progress: Progress,
 ) -> tuple[Replay, _Sealed]:
     replay = Replay(tree, base, known_joins(manifest.segments))
     sealed = _Sealed(manifest.segments)
-    for entry in segments_behind(manifest.segments, base.zxid):
+    for entry in segments_after(manifest.segments, base.zxid):
         path = listed_path(disk, directory, entry)
         try:
             with disk.open_read(path) as file:
@@ -262,7 +262,7 @@ def _replay(
                     )
                 else:
                     reader = LogReader(file, entry.start)
-                    _replay_open(replay, reader, entry, path, testimony, sealed)
+                    _replay_open(replay, reader, entry, path, watermark, sealed)
                 progress(file.size())
         except FileNotFoundError as error:
             raise CorruptLog("is missing, although the manifest lists it", path) from error
@@ -270,7 +270,7 @@ def _replay(
             raise CorruptLog(f"cannot be read: {error.strerror}", path) from error
     replay.finish()
     if replay.unsettled is not None and not manifest.unproven:
-        # Only Apache logs such digests, and what it left so was taken over as not proven.
+        # Only Apache logs such digests, and its records were adopted as unproven.
         raise replay.unsettled
     return replay, sealed
 
@@ -284,7 +284,7 @@ def known_joins(segments: tuple[SegmentEntry, ...]) -> dict[Zxid, Zxid]:
 
 
 def _feed_all(replay: Replay, reader: LogReader, entry: SegmentEntry, path: str) -> Zxid:
-    """Replay what lies after the head; gives the last zxid of the segment."""
+    """Replay what lies after the head; returns the last zxid of the segment."""
     last = entry.follows
     for frame in reader:
         if last == entry.follows and frame.zxid != entry.first:
@@ -328,15 +328,15 @@ def _replay_open(
     reader: LogReader,
     entry: SegmentEntry,
     path: str,
-    testimony: Testimony | None,
+    watermark: Watermark | None,
     sealed: _Sealed,
 ) -> None:
-    """Replay the open segment and decide what its end is."""
+    """Replay the open segment and classify its end."""
     if entry is not sealed.segments[-1]:
         raise BrokenHistory("is open, but it is not the last segment", path)
     last = _feed_all(replay, reader, entry, path)
     ending = reader.ending
-    acknowledged = acknowledged_end(entry, testimony)
+    acknowledged = acknowledged_end(entry, watermark)
     if not is_torn_tail(ending, acknowledged):
         raise CorruptLog(
             f"{ending.reason or 'ends early'}; acknowledged up to offset {acknowledged}",
@@ -365,10 +365,10 @@ def _replay_open(
     sealed.segments = (*sealed.segments[:-1], replace(entry, seal=seal))
 
 
-def acknowledged_end(entry: SegmentEntry, testimony: Testimony | None) -> int:
-    """Up to where the open segment is known to have been written and synced."""
-    if testimony is not None and testimony.serial == entry.serial:
-        return max(entry.start, testimony.end)
+def acknowledged_end(entry: SegmentEntry, watermark: Watermark | None) -> int:
+    """Up to where the open segment is known to have been written and fsynced."""
+    if watermark is not None and watermark.serial == entry.serial:
+        return max(entry.start, watermark.end)
     # Its header was durable before the manifest listed it.
     return entry.start
 
@@ -377,8 +377,8 @@ def is_torn_tail(ending: Ending, acknowledged: int) -> bool:
     """Whether what lies at the end of the open segment may be cut off (R4).
 
     Only after what was acknowledged, only if lost sectors or a write that stopped early explain
-    it (also right in front of an end mark), and only if nothing sound lies further on than one
-    group reaches: a group is not written before the one in front of it is on the disk.
+    it (also right before an end mark), and only if nothing sound lies further on than one
+    group reaches: a group is not written before the one before it is on the disk.
     """
     if ending.offset < acknowledged:
         return False
@@ -406,9 +406,9 @@ def _check_unused(
         except StorageError as error:
             problems.append(problem_of(error, "snapshot-damaged"))
             bad = True
-    behind = segments_behind(manifest.segments, base.zxid)
+    needed = segments_after(manifest.segments, base.zxid)
     for entry in manifest.segments:
-        if entry in behind or entry.seal is None:
+        if entry in needed or entry.seal is None:
             continue
         path = listed_path(disk, directory, entry)
         try:

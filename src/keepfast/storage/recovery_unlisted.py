@@ -1,9 +1,9 @@
 """Recovery of a directory that no manifest describes: Apache's, or ours after Apache used it.
 
-Nothing says which files belong together, so all of them are read: the newest snapshot that can
+Nothing states which files belong together, so all of them are read: the newest snapshot that can
 be read in full is the base, and the records after it must form one chain from it to the end.
 Records below the base prove nothing and are not used; a record above it that is not in the chain,
-damage that may hide one, and a snapshot of which only the name is left are never passed over.
+damage that may hide one, and a snapshot of which only the name is left are never skipped.
 """
 
 from dataclasses import dataclass, field
@@ -47,20 +47,20 @@ _COMPARE = "compare zxid and digest with the other servers: keepfast verify on e
 
 @dataclass(slots=True)
 class _Scene:
-    """What one attempt after the other needs to know."""
+    """The state shared by successive attempts."""
 
     disk: Disk
     directory: DataDirectory
     surveys: list[LogSurvey]
     problems: list[Problem]
     progress: Progress
-    # What snapshots that cannot be used say by their names, or by what they hold, was there.
+    # Zxids that unusable snapshots prove to have existed, by their names or contents.
     rotten: set[Zxid] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)  # names of the snapshots that were read
 
     @property
     def runs(self) -> list[SurveyedRun]:
-        """All runs, in the order of their zxids."""
+        """All runs, in zxid order."""
         runs = [run for survey in self.surveys for run in survey.runs]
         return sorted(runs, key=lambda run: (run.first, run.last))
 
@@ -76,7 +76,7 @@ def recover_unlisted(
 ) -> Recovery:
     """The state that the files prove by themselves; problems are added to `problems`.
 
-    `manifest` is the one that was there, if any: its identity and generation live on.  With
+    `manifest` is the one that was there, if any: its identity and generation are kept.  With
     `full`, snapshots that are not needed are read as well.
     """
     surveys = [survey_log(disk, directory, name, progress) for name in listing.logs]
@@ -164,7 +164,7 @@ class _Attempt:
 
     @property
     def state(self) -> tuple[int, dict[int, int]]:
-        """What tells one state from another, /zookeeper/config aside: no record changes that."""
+        """What distinguishes two states, except /zookeeper/config, which no record changes."""
         return self.tree.digest, self.tree.sessions
 
 
@@ -194,7 +194,7 @@ def _attempt(scene: _Scene, name: str | None) -> _Attempt | StorageError:
         _check_end(scene, replay.head)
     except StorageError as error:
         if name is not None:
-            # It can be read: what it shows of later records is as good a witness as its name.
+            # It can be read: what it shows of later records is as good evidence as its name.
             scene.rotten |= {base.zxid, base.fuzzy_until}
         return error
     exact = replay.applied == 0 and base.fuzzy_until == base.zxid
@@ -203,7 +203,7 @@ def _attempt(scene: _Scene, name: str | None) -> _Attempt | StorageError:
 
 
 def _states_its_zxid(info: SnapshotInfo, tree: Tree, seen: int) -> bool:
-    """Whether a snapshot's content is that of its name by what is under its seals.
+    """Whether a snapshot's sealed content proves that it is at the zxid of its name.
 
     3.6 and later write a zxid into the file, which may be one record late; then a znode of the
     record shows that it is in there.  Before the first record the tree is empty.
@@ -248,13 +248,13 @@ def _check_damage(scene: _Scene, base: Zxid) -> None:
 
 
 def _replay_runs(scene: _Scene, replay: Replay, base: Base) -> list[SurveyedRun]:
-    """Replay every record after the base; gives the runs that are part of the chain."""
+    """Replay every record after the base; returns the runs that are part of the chain."""
     used: list[SurveyedRun] = []
     entries: dict[int, bytes] = {}
     doubled = _doubled(scene.runs)
     for run in scene.runs:
         if run.last <= base.zxid:
-            # Of one epoch, so of one leader: these are the records that led to the base.
+            # Same epoch, so same leader: these are the records that led to the base.
             if run.last == base.zxid and run.first not in doubled and run.last not in doubled:
                 used.append(run)
             continue
@@ -355,7 +355,7 @@ def _result(
 
 
 def _doubts(scene: _Scene, attempt: _Attempt, failures: list[BrokenHistory]) -> set[Zxid]:
-    """The records from which on nothing is proven; each is reported."""
+    """The records from which on nothing is proven; each one is reported."""
     head = attempt.replay.head
     suspects = {p.zxid: p for p in _older_than_base(scene, attempt) if p.zxid is not None}
     doubts = set(suspects)
@@ -370,7 +370,7 @@ def _doubts(scene: _Scene, attempt: _Attempt, failures: list[BrokenHistory]) -> 
         )
         doubts.add(head)
     for failure in failures:
-        # Sound by itself, and yet the records do not fit it: there were two histories.
+        # Valid by itself, yet the records do not fit it: there were two histories.
         scene.problems.append(problem_of(failure, "snapshot-contradicted", advice=_COMPARE))
         doubts.add(head)
     for zxid in sorted(zxid for zxid in scene.rotten if zxid > head):
@@ -400,10 +400,10 @@ def _older_base(
 ) -> _Attempt | None:
     """The next older snapshot that can be read, if the same records lead from it to the same state.
 
-    With two of them listed, neither a truncation to before the newer one nor rot in it makes
-    this server ask a leader for everything.  None is normal: where a leader sent the newer one,
-    what is older has no part in this history.  Adds to `doubts` if the two contradict each other,
-    or if the newer one needs the older one's word and has not got it.
+    With two of them listed, neither a truncation to before the newer one nor rot in it forces this
+    server to fetch everything from a leader.  None is normal: where a leader sent the newer one,
+    anything older is not part of this history.  Adds to `doubts` if the two contradict each other,
+    or if the newer one needs confirmation by the older one and lacks it.
     """
     older = _next_older(scene, listing, attempt)
     if older is None:

@@ -1,21 +1,22 @@
-"""Repair: keep what is proven, put the rest aside, and say what is lost.
+"""Repair: keep what is proven, move the rest aside, and report what is lost.
 
 A repair invents nothing.  It ends the history at the last record that is proven (prefix.py), moves
-every other data file aside and cuts what lies after that record, of which a copy is put aside
-first.  No checksum is recomputed over bytes that failed one, and no base is made up: where nothing
-is proven, a repair is refused.
+every other data file aside and cuts what follows that record, after putting a copy aside.  No
+checksum is recomputed over bytes that failed one, and no base is invented: where nothing is proven,
+a repair is refused.
 
-Theory of operation.  `plan_repair` only reads.  It makes the manifest that the directory is to
-have, looks at the directory as it *would* be through a `PlannedDisk`, and lets recovery judge
-that: a plan after which recovery does not find a sound history is never offered.  `apply_repair`
-writes copies, then the manifest, then moves and cuts.  The manifest decides: power lost before it
-is durable leaves the old directory, power lost after it the repaired one.
+Theory of operation.  `plan_repair` only reads.  It builds the manifest that the directory is to
+have, reads the directory as it *would* be through a `PlannedDisk`, and lets recovery judge that: a
+plan after which recovery does not find a sound history is never offered.  `apply_repair` writes
+copies, then the manifest, then moves and cuts.  The manifest decides: power lost before it is
+durable leaves the old directory, power lost after it the repaired one.
 
-What recovery would have taken over unproven stays so: the manifest lists it as such.
+What recovery would have adopted as unproven remains so: the manifest lists it as such.
 
-A repair gives no vote back (R8, R14).  Records after the new head may have been acknowledged, and
-a member of an ensemble that voted without them could make the others forget them: it is marked as
-one that has to catch up, from a leader whose quorum does not include it, before it votes again.
+A repair does not restore the vote (R8, R14).  Records after the new head may have been
+acknowledged, and a member of an ensemble that voted without them could make the others forget them:
+it is marked as one that has to catch up, from a leader whose quorum does not include it, before it
+votes again.
 """
 
 import errno
@@ -38,6 +39,7 @@ from keepfast.storage.layout import (
     Listing,
     list_directory,
 )
+from keepfast.storage.live_files import apply_manifest, retire
 from keepfast.storage.locks import lock_directory, unlock_directory
 from keepfast.storage.log_file import LogReader
 from keepfast.storage.manifest import (
@@ -60,11 +62,10 @@ from keepfast.storage.prefix import (
 from keepfast.storage.problems import Severity, Standing
 from keepfast.storage.recovery import NO_HISTORY, Recovery, foreign_names, recover
 from keepfast.storage.recovery_listed import check_seal, known_joins, load_listed
-from keepfast.storage.settle import settle, take_away
 from keepfast.storage.snapshot_writer import SnapshotWriter, disk_failure
 from keepfast.storage.survey import SurveyedRun
 from keepfast.storage.takeover import segment_entries, snapshot_entry
-from keepfast.storage.witness import read_testimony
+from keepfast.storage.watermark import read_watermark
 from keepfast.wire import CorruptManifest, DiskFailed, StorageError, Zxid, format_zxid
 
 _WINDOW_SIZE = 1 << 20
@@ -104,13 +105,13 @@ class RepairPlan:
 
     @property
     def generation(self) -> int:
-        """Names the folder below keepfast.aside that takes what goes."""
+        """Names the folder below keepfast.aside for the files that are moved."""
         return self.manifest.generation
 
 
 @contextmanager
 def hold(disk: Disk, directory: DataDirectory) -> Iterator[None]:
-    """Keep servers away from the directory; raises RepairRefused if one is there."""
+    """Keep servers off the directory; raises RepairRefused if one is running."""
     try:
         lock_directory(disk, directory)
     except BlockingIOError as error:
@@ -136,7 +137,7 @@ def plan_repair(disk: Disk, directory: DataDirectory) -> RepairPlan | Recovery:
     if not isinstance(found, Prefix):
         raise _refused("nothing is proven from which a history could begin", before, found)
     if before.standing is Standing.WHOLE and found.head < before.head:
-        # Only files that no start needs are bad, and the proof by all files ends in front of them.
+        # Only files that no start needs are bad, and the proof by all files ends before them.
         raise RepairRefused(
             f"the history is whole up to {format_zxid(before.head)}, and a repair would end it at "
             f"{format_zxid(found.head)}: start the server, and purge after its next snapshots"
@@ -150,7 +151,7 @@ def plan_repair(disk: Disk, directory: DataDirectory) -> RepairPlan | Recovery:
         copied = (*copied, MANIFEST_NAME)
     after = _after(disk, directory, planned, {cut.name: cut.end for cut in cuts}, best)
     planned = replace(planned, unproven=after.manifest.unproven)
-    testimony = read_testimony(disk, directory)
+    watermark = read_watermark(disk, directory)
     return RepairPlan(
         before,
         after,
@@ -160,12 +161,12 @@ def plan_repair(disk: Disk, directory: DataDirectory) -> RepairPlan | Recovery:
         copied,
         cuts,
         _lost(best.records, found.head),
-        testimony.zxid if testimony is not None and testimony.zxid > found.head else None,
+        watermark.zxid if watermark is not None and watermark.zxid > found.head else None,
     )
 
 
 def _is_member(disk: Disk, directory: DataDirectory, manifest: Manifest) -> bool:
-    """Whether the directory is that of a member of an ensemble: others may rely on its word."""
+    """Whether the directory is that of a member of an ensemble: others may rely on its acks."""
     facts = (manifest.accepted_epoch, manifest.current_epoch, manifest.ensemble)
     my_id = posixpath.join(posixpath.dirname(directory.snapshots), MY_ID_NAME)
     return any(fact is not None for fact in facts) or disk.exists(my_id)
@@ -178,7 +179,7 @@ def _after(
     sizes: dict[str, int],
     best: "_Candidate",
 ) -> Recovery:
-    """What recovery will say of the repaired directory, and keep saying."""
+    """What recovery will report about the repaired directory, now and later."""
     head = best.prefix.head if isinstance(best.prefix, Prefix) else NO_HISTORY
     if not best.is_listed:
         # What is unproven about files that no manifest describes, recovery knows best.
@@ -186,8 +187,8 @@ def _after(
         unlisted = recover(view, directory, full=True)
         doubts = {*planned.unproven, *unlisted.manifest.unproven}
         if not _is_sound(unlisted) or unlisted.head != head:
-            # It does not read past damage below the base. Digests prove what follows by
-            # themselves; without them it stays in doubt.
+            # It does not read past damage below the base. Digests alone prove what follows; without
+            # them it stays in doubt.
             if not planned.snapshots:
                 raise _refused("the files alone do not show how to put this right", unlisted)
             if not (isinstance(best.prefix, Prefix) and best.prefix.has_digests):
@@ -266,12 +267,12 @@ def _plan_manifest(
         for name in (*listing.snapshots, *listing.logs)
         if name not in live
     )
-    testimony = read_testimony(disk, directory)
-    serial = max(known.serial, 0 if testimony is None else testimony.serial)
+    watermark = read_watermark(disk, directory)
+    serial = max(known.serial, 0 if watermark is None else watermark.serial)
     return replace(
         known,
         generation=max(known.generation, _last_aside(disk, directory)) + 1,
-        # Above everything that a segment or the witness was ever numbered with.
+        # Above everything that a segment or the watermark was ever numbered with.
         serial=max([serial, *(segment.serial for segment in segments)]) + 1,
         accepted_epoch=epochs.accepted,
         current_epoch=epochs.current,
@@ -385,7 +386,7 @@ def _lost(records: Records, head: Zxid) -> tuple[SurveyedRun, ...]:
 
 
 def apply_repair(disk: Disk, directory: DataDirectory, plan: RepairPlan) -> Recovery:
-    """Carry out a plan that was made under the same `hold`; gives what is there afterwards.
+    """Carry out a plan that was made under the same `hold`; returns what is there afterwards.
 
     Power lost in between leaves the directory as it was, or repaired, with some of the files not
     moved yet. Raises DiskFailed, or RepairRefused where the result is not the one that was planned.
@@ -395,12 +396,12 @@ def apply_repair(disk: Disk, directory: DataDirectory, plan: RepairPlan) -> Reco
             _copy_aside(disk, directory, name, plan.generation)
         manifest = _with_base(disk, directory, plan)
         store_manifest(disk, directory, manifest)
-        take_away(disk, directory, manifest.retired, manifest.generation)
+        retire(disk, directory, manifest.retired, manifest.generation)
         for cut in plan.cuts:
             with disk.open_write(directory.in_logs(cut.name)) as file:
                 file.truncate(cut.end)
                 file.fsync()
-        settle(disk, directory, manifest)
+        apply_manifest(disk, directory, manifest)
     except OSError as error:
         place = error.filename or directory.snapshots
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

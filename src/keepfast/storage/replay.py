@@ -8,17 +8,17 @@ digest that 3.6 and later put into each record: it can only match if the tree un
 A join that neither proves is remembered in `unproven`.
 
 A snapshot written by Apache is fuzzy: it may hold effects of records after its zxid, and once in
-a while of the record that was being applied when the snapshot was closed, which nothing in the
-file tells.  So records are applied idempotently until a digest matches, which proves the window;
-where there are no digests, until `GRACE` records after the last zxid that the file shows.  From
-then on everything is exact (R12).  Digests that Apache is known to log wrong (ContainerQuirk)
-prove as much as right ones; where one was logged before the base, the first digests after the
-base are off for a reason that lies before it, and stay in doubt until one is right.
+a while of the record that was being applied when the snapshot was closed, which nothing in the file
+shows.  So records are applied idempotently until a digest matches, which proves the window; where
+there are no digests, until `GRACE` records after the last zxid that the file shows.  From then on
+everything is exact (R12).  Digests that Apache is known to log wrong (ContainerQuirk) prove as much
+as right ones; where one was logged before the base, the first digests after the base are off for a
+reason that lies before it, and stay in doubt until one is right.
 
-A digest that is off is not the last word either: a leader of Apache's that changes the root while
-changes right below it are under way logs digests that no server has, until it is idle again.  Each
-digest covers the whole tree, so the newest one decides.  If it is off, the history is broken;
-unless the root was changed since the last one that was right, then it is not proven.
+A mismatching digest is not conclusive either: an Apache leader that changes the root while changes
+right below it are in flight logs digests that no server has, until it is idle again.  Each digest
+covers the whole tree, so the newest one decides.  If it does not match, the history is broken,
+unless the root was changed since the last match: then it is unproven.
 """
 
 import msgspec
@@ -63,7 +63,7 @@ class Replay:
     """Feeds records to a tree; `head` is the last one that was applied.
 
     Raises BrokenHistory for a record that does not follow or does not fit, CorruptLog for one
-    that cannot be decoded.  After an error the tree must be thrown away.
+    that cannot be decoded.  After an error the tree must be discarded.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Replay:
         self.applied = 0
         self._base = base
         self._exact = base.exact
-        self._behind_window = 0
+        self._past_window = 0
         self._doubt: BrokenHistory | None = None
         self._known_joins = known_joins
         self._known_zxids = known_zxids
@@ -117,7 +117,7 @@ class Replay:
             else:
                 self.tree.apply_fuzzy(entry.header, entry.body)
         except ReplayConflict as error:
-            # What was off first tells more than what came of it.
+            # The first mismatch is more telling than its consequences.
             raise self._doubt or BrokenHistory(
                 f"the record does not fit the tree before it: {error.reason}"
                 + (f" ({error.path})" if error.path else ""),
@@ -135,7 +135,7 @@ class Replay:
         return entry
 
     def finish(self) -> None:
-        """Call after the last record: raises what the end of the records left in doubt.
+        """Call after the last record: raises if the end of the records leaves something in doubt.
 
         What only a changed root leaves in doubt is kept in `unsettled`.
         """
@@ -171,7 +171,7 @@ class Replay:
                 raise self._hole(zxid, frame, name)
         else:
             for known in self._known_zxids:
-                # The start of an epoch names no record, so passing over it skips nothing.
+                # The start of an epoch is not a record, so passing it skips nothing.
                 if self.head < known < zxid and counter_of(known) != 0:
                     raise BrokenHistory(
                         f"hole in the history: records up to {format_zxid(known)} existed and are "
@@ -201,11 +201,11 @@ class Replay:
             return
         if self.head == self._base.digest_zxid == self._base.fuzzy_until:
             self._check_base_digest()
-        self._behind_window += 1
+        self._past_window += 1
         fits = self._digest_fits(entry)
         if fits is False:
             self._in_doubt(entry, self._mismatch(entry, frame, name))
-        elif self.has_matched or (self._behind_window > GRACE and self._doubt is None):
+        elif self.has_matched or (self._past_window > GRACE and self._doubt is None):
             self._exact = True
 
     def _digest_fits(self, entry: LogEntry) -> bool | None:

@@ -1,10 +1,10 @@
-"""Rescue: let a member vote again whose data are lost, damaged or not proven (R8).
+"""Rescue: let a member vote again although its data is lost, damaged or not proven (R8).
 
-A server whose data are not whole learns from a leader whose quorum does not include it. When a
+A server whose data is not whole learns from a leader whose quorum does not include it. When a
 majority is in that state there is no such leader, and no program can tell what was acknowledged and
-is gone. A rescue is an operator's word that the loss is accepted. It keeps everything that the
+is gone. A rescue is an operator's statement that the loss is accepted. It keeps everything that the
 files prove, deletes nothing, claims no later epoch than the history that is left, and is written
-into the manifest, so that it can be told afterwards why a history is shorter than it was.
+into the manifest, so that it is known later why the history became shorter.
 
 The promise not to follow older leaders (the accepted epoch) is kept: it costs nothing to keep it.
 """
@@ -33,7 +33,7 @@ from keepfast.storage.repair import (
 )
 from keepfast.storage.snapshot_writer import storage_error
 from keepfast.storage.store import Store
-from keepfast.storage.witness import read_testimony
+from keepfast.storage.watermark import read_watermark
 from keepfast.tree import Tree
 from keepfast.wire import CorruptManifest, StorageError, Zxid, epoch_of, invariant
 
@@ -43,7 +43,7 @@ _ABOUT_EPOCHS = frozenset(("epoch-order", "epoch-unreadable"))
 class RescueKind(Enum):
     """What a rescue accepts."""
 
-    NOTHING = "nothing"  # the data are whole
+    NOTHING = "nothing"  # the data is whole
     UNPROVEN = "unproven"  # the history is taken for the right one, as it is
     TREE = "tree"  # a leader's tree, or what a repair left, is taken for all that there was
     EPOCHS = "epochs"  # so it is, without the epoch that it was committed in
@@ -95,12 +95,12 @@ def plan_rescue(disk: Disk, directory: DataDirectory) -> RescuePlan:
 
 
 def _last_acknowledged(disk: Disk, directory: DataDirectory) -> Zxid | None:
-    testimony = read_testimony(disk, directory)
-    return None if testimony is None or testimony.zxid <= 0 else testimony.zxid
+    watermark = read_watermark(disk, directory)
+    return None if watermark is None or watermark.zxid <= 0 else watermark.zxid
 
 
 def apply_rescue(disk: Disk, directory: DataDirectory, plan: RescuePlan, at: str) -> Recovery:
-    """Carry it out; `at` is the time, for the manifest. Gives what is there afterwards.
+    """Carry it out; `at` is the time, for the manifest. Returns what is there afterwards.
 
     Power lost, or no space left, in between leaves a directory that is as it was, or already cut,
     and that can be rescued again. Raises RepairRefused if a server runs on it, StorageError if it

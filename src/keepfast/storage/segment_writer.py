@@ -1,9 +1,9 @@
-"""Writing one log segment: groups of records, each made durable by one datasync.
+"""Writing one log segment: groups of records, each made durable by one fdatasync.
 
-The file is filled with zeros ahead of the records.  Overwriting zeros that are on the disk needs
-no change to the file system's own books, which makes a datasync about half as expensive as one
-after an append; a full disk is met while the zeros are written, before a record is; and what a
-crash leaves of an unsynced group is zeros, which is how the reader knows a torn tail.
+The file is filled with zeros ahead of the records.  Overwriting zeros that are on the disk needs no
+change to the file system's metadata, which makes an fdatasync about half as expensive as after an
+append; a full disk is noticed while the zeros are written, before any record is; and what a crash
+leaves of an unsynced group is zeros, which is how the reader knows a torn tail.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ class SegmentWriter:
         return Seal(last, self.position, self._crc, digest)
 
     def cut(self) -> None:
-        """Give the zeros after the last record back to the disk."""
+        """Release the zeros after the last record."""
         self._file.truncate(self.position)
         self._file.fsync()
 
@@ -96,6 +96,6 @@ class SegmentWriter:
                 self._file.write_at(self._size, _ZEROS[:count])
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT) and self._size >= needed:
-                    return  # enough for now; the next growth will tell
+                    return  # enough for now; the next growth will show
                 raise
             self._size += count

@@ -69,7 +69,7 @@ class SnapshotSink(Protocol):
     def add_acl(self, key: int, acl: AclList) -> None: ...
 
     def add_encoded(self, records: bytes, offset: int = 0) -> int:
-        """Take the znodes that stand whole in `records` from `offset` on; gives where they end."""
+        """Add the complete znodes in `records` from `offset` on; returns where they end."""
 
     @property
     def is_complete(self) -> bool:

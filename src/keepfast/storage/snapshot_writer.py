@@ -88,7 +88,7 @@ class SnapshotWriter:
             # The manifest will name the temporary: a crash must not lose that name.
             self._disk.fsync_directory(directory_of(self._temporary))
         except FileNotFoundError as error:
-            # settle() took it away together with the history that it is of.
+            # apply_manifest() removed it together with the history that it belongs to.
             raise BrokenHistory(
                 "is of a history that is no longer this one", self._name, None, self.zxid
             ) from error
@@ -138,14 +138,16 @@ def temporary_name(name: str, serial: int) -> str:
 
 
 def storage_error(error: OSError, path: str) -> StorageError:
-    """What an error of the disk means: no space is ordinary, everything else is final (R7)."""
+    """What a disk error means: no space is ordinary, everything else is final (R7)."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull("no space left", path)
     return disk_failure(error, path)
 
 
 def disk_failure(error: OSError, path: str | None) -> DiskFailed:
-    """What to say of an error of the disk after which a store is over (R7)."""
+    """What to say of a disk error after which a store is over (R7)."""
     if isinstance(error, PermissionError):
         return DiskFailed("permission denied; run as the user who owns the data", path)
+    if isinstance(error, NotADirectoryError):
+        return DiskFailed("not a directory", path)
     return DiskFailed(f"the disk failed: {error.strerror or error}", path)

@@ -3,13 +3,13 @@
 Theory of operation.  The store is *open* on a directory that recovery found whole (or unproven,
 if the caller accepts that), or *closed to appends* on one that is empty or damaged, until a
 snapshot is installed.  Everything that changes which files count is one change of the manifest,
-with the files following it (manifest.py).  Records become durable in groups: `append` takes
-them, `sync` writes all that wait with one datasync.
+with the files following it (manifest.py).  Records become durable in groups: `append` accepts them,
+`sync` writes all pending ones with one fdatasync.
 
 Not thread-safe: one thread at a time, except that `append` may be called during `sync`.
 
 After a failed write or fsync nothing that this process believes about its files can be trusted
-(R7): every later call raises. The way on is to open the directory again.
+(R7): every later call raises. The only way forward is to open the directory again.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from keepfast.storage.disk_guard import DiskGuard
 from keepfast.storage.epochs import Epochs, write_epoch_files
 from keepfast.storage.history import Doubts, History, check_opens_epoch
 from keepfast.storage.layout import DataDirectory, list_directory, log_name
+from keepfast.storage.live_files import apply_manifest, make_durable, publish, remove_aside, retire
 from keepfast.storage.locks import lock_directory, unlock_directory
 from keepfast.storage.log_file import frame
 from keepfast.storage.manifest import Manifest, Retired, SegmentEntry, SnapshotEntry, store_manifest
@@ -32,12 +33,11 @@ from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
 from keepfast.storage.recovery_listed import GROUP_LIMIT_BYTES, check_bytes
 from keepfast.storage.retention import plan_retention
 from keepfast.storage.segment_writer import SegmentWriter
-from keepfast.storage.settle import make_durable, publish, remove_aside, settle, take_away
 from keepfast.storage.snapshot_writer import SnapshotWriter, storage_error, temporary_name
 from keepfast.storage.store_options import StoreOptions
 from keepfast.storage.survey import Progress, no_progress
 from keepfast.storage.truncation import cut_segments, with_fitting_base
-from keepfast.storage.witness import Witness, lags, read_testimony, testimony_of
+from keepfast.storage.watermark import WatermarkFile, lags, read_watermark, watermark_of
 from keepfast.tree import FrozenTree, Tree
 from keepfast.wire import (
     MAX_COUNTER,
@@ -73,11 +73,11 @@ class Store(DiskGuard):
         self._disk = disk
         self._manifest = recovery.manifest
         self._head_digest = recovery.tree.digest if recovery.tree is not None else None
-        # Records that append() took, and those that sync() is at: one thread's each.
+        # Records accepted by append(), and those that sync() is writing: one thread each.
         self._pending: deque[tuple[Zxid, bytes, int | None]] = deque()
         self._taken: list[tuple[Zxid, bytes, int | None]] = []
         self._writer: SegmentWriter | None = None
-        self._witness: Witness | None = None
+        self._watermark: WatermarkFile | None = None
         self._doubts = Doubts()
         self._roll = False
         self._proven: set[str] = set() if recovery.base is None else {recovery.base.name}
@@ -93,8 +93,8 @@ class Store(DiskGuard):
     ) -> tuple["Store", Recovery]:
         """Recover a directory, put it in order and open it; the directories are made if missing.
 
-        The caller looks at `Recovery.standing`: on a damaged directory nothing is changed, and only
-        `install_snapshot` leads on.
+        The caller checks `Recovery.standing`: a damaged directory is not changed, and only
+        `install_snapshot` can follow.
         """
         options = options or StoreOptions()
         try:
@@ -133,14 +133,14 @@ class Store(DiskGuard):
                 self._write_base(recovery.tree, retired)
             else:
                 self._ordinary_if_full(lambda: self._commit(retired=retired))
-            settle(disk, directory, self._manifest)
+            apply_manifest(disk, directory, self._manifest)
             if recovery.unconfirmed_from is not None or lags(disk, directory, self._manifest):
-                self._call_witness()  # the old one may be lost, or not durable as far as was read
+                self._open_watermark()  # the old one may be lost, or not durable as far as was read
         self._ordinary_if_full(lambda: write_epoch_files(disk, directory, recovery.epochs))
 
-    def _call_witness(self) -> None:
-        disk, directory, known = self._disk, self.directory, testimony_of(self._manifest)
-        self._witness = self._ordinary_if_full(lambda: Witness(disk, directory, known))
+    def _open_watermark(self) -> None:
+        disk, directory, known = self._disk, self.directory, watermark_of(self._manifest)
+        self._watermark = self._ordinary_if_full(lambda: WatermarkFile(disk, directory, known))
 
     # -- a new history ---------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class Store(DiskGuard):
         """Take a record that directly follows the last one; `sync` makes it durable.
 
         `digest` is the tree digest after it, where known.  Raises DiskFull, or DiskFailed after a
-        failure, with nothing taken.
+        failure, with nothing accepted.
         """
         if not self._has_space:
             raise self._failure or DiskFull("no space left for records", self.directory.logs)
@@ -205,10 +205,10 @@ class Store(DiskGuard):
         self.head = head
 
     def sync(self) -> Zxid:
-        """Write the records that wait and make them durable; gives the last durable zxid.
+        """Write the records that wait and make them durable; returns the last durable zxid.
 
         Raises DiskFull with every record that is not durable still waiting: call again when there
-        is space.  Raises DiskFailed for good.
+        is space.  DiskFailed is final.
         """
         return self._change(self._sync)
 
@@ -221,7 +221,7 @@ class Store(DiskGuard):
         return self.durable
 
     def _write_group(self) -> None:
-        """Write as many of the taken records as go into one segment and one group."""
+        """Write as many pending records as fit into one segment and one group."""
         taken = self._taken
         first = taken[0][0]
         last, size, digest = self.durable, 0, None
@@ -246,17 +246,17 @@ class Store(DiskGuard):
         self.durable, self._head_digest = last, digest
         if writer.position >= self.options.segment_bytes:
             self._roll = True
-        witness, serial = self._witness, self._manifest.segments[-1].serial
-        if witness is not None:
-            self._ordinary_if_full(lambda: witness.testify(serial, writer.position, last))
+        watermark, serial = self._watermark, self._manifest.segments[-1].serial
+        if watermark is not None:
+            self._ordinary_if_full(lambda: watermark.record(serial, writer.position, last))
 
     def _writer_for(self, first: Zxid) -> SegmentWriter:
         if self._writer is not None and (not self._roll or self._writer.is_empty):
-            # An empty one was begun for this very record, and then the disk was full.
+            # An empty one was started for this very record, and then the disk was full.
             self._roll = False
             return self._writer
-        if self._witness is None:
-            self._call_witness()
+        if self._watermark is None:
+            self._open_watermark()
         name = log_name(first)
         serial = self._manifest.serial + 1
         temporary = temporary_name(name, serial)
@@ -311,18 +311,18 @@ class Store(DiskGuard):
     @property
     def is_unconfirmed(self) -> bool:
         """Whether `confirm` has something to do."""
-        return self._witness is not None and self._witness.is_unsynced
+        return self._watermark is not None and self._watermark.is_unsynced
 
     def confirm(self) -> None:
-        """Make durable how far records were acknowledged; for idle moments (see witness.py)."""
-        # Through the guard in any case: a store that failed takes nothing any more.
-        self._guard(lambda: None if self._witness is None else self._witness.sync())
+        """Make durable how far records were acknowledged; for idle moments (see watermark.py)."""
+        # Always through the guard: a failed store accepts nothing more.
+        self._guard(lambda: None if self._watermark is None else self._watermark.sync())
 
     # -- reading ---------------------------------------------------------------------------------
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest that holds; for reports."""
+        """The manifest in force; for reports."""
         return self._manifest
 
     @property
@@ -361,7 +361,7 @@ class Store(DiskGuard):
 
     def _commit_snapshot(self, entry: SnapshotEntry) -> None:
         if entry.zxid > self.durable or not self._disk.exists(self._staged_path(entry)):
-            # The log was cut after it, and settle() took it away together with the history.
+            # The log was cut after it, and apply_manifest() removed it together with the history.
             raise BrokenHistory(
                 "is of a history that is no longer this one", entry.name, None, entry.zxid
             )
@@ -376,7 +376,7 @@ class Store(DiskGuard):
     ) -> None:
         """Replace the whole history by the state of `tree` (SNAP): a new generation.
 
-        The old files are out at the moment the manifest changes and are kept aside.  On return
+        The old files are out of use the moment the manifest changes and are kept aside.  On return
         the new state is durable, and with it the promise of the epoch of whoever sent it (R8), and
         whether it `lacks` what is still to come.  Raises DiskFull with the old history untouched.
         """
@@ -386,7 +386,7 @@ class Store(DiskGuard):
         return self.directory.in_snapshots(entry.staged or entry.name)
 
     def _list_snapshot(self, entry: SnapshotEntry, **changes: object) -> None:
-        """Change the manifest to one with a new snapshot; on a full disk the file is removed."""
+        """Write a manifest with a new snapshot; on a full disk the file is removed."""
         try:
             self._ordinary_if_full(lambda: self._commit(**changes))
         except DiskFull:
@@ -395,10 +395,10 @@ class Store(DiskGuard):
             raise
 
     def _install(self, tree: Tree, is_exact: bool, promised: int | None, lacks: bool) -> None:
-        testimony = read_testimony(self._disk, self.directory)
-        if testimony is not None and testimony.serial > self._manifest.serial:
-            # The manifest was lost and the witness was not: the new one must not look older.
-            self._manifest = replace(self._manifest, serial=testimony.serial)
+        watermark = read_watermark(self._disk, self.directory)
+        if watermark is not None and watermark.serial > self._manifest.serial:
+            # The manifest was lost and the watermark was not: the new one must not look older.
+            self._manifest = replace(self._manifest, serial=watermark.serial)
         entry = replace(self._snapshot_now(tree.freeze()), exact=is_exact)
         epochs = self.epochs.after_promise(promised, entry.zxid)
         listing = list_directory(self._disk, self.directory)
@@ -410,7 +410,7 @@ class Store(DiskGuard):
             snapshots=(entry,),
             segments=(),
             retired=retired,
-            unproven=(),  # a leader vouches for all of it
+            unproven=(),  # the leader vouches for all of it
             is_catching_up=lacks,
             repaired_at=None,
             accepted_epoch=epochs.accepted,
@@ -418,7 +418,7 @@ class Store(DiskGuard):
         )
         self._forget_pending()
         self._abandon_writer()
-        settle(self._disk, self.directory, self._manifest)
+        apply_manifest(self._disk, self.directory, self._manifest)
         self.head = self.durable = entry.zxid
         self._head_digest = tree.digest
         self.standing = Standing.CATCHING_UP if lacks else Standing.WHOLE
@@ -431,7 +431,7 @@ class Store(DiskGuard):
         """Drop every record and snapshot after `zxid` (TRUNC), durably, and load what is left.
 
         Raises BrokenHistory or DiskFull with nothing changed; the first if `zxid` is not in this
-        history or nothing is left to recover it from: only a leader's tree helps then (R5).
+        history or nothing is left to recover it from: then only a leader's tree helps (R5).
         """
         return self._change(self._truncate, zxid)
 
@@ -463,8 +463,8 @@ class Store(DiskGuard):
         )
         self._forget_pending()
         self._abandon_writer()
-        settle(self._disk, self.directory, self._manifest)
-        # No state survives from memory: what counts is what a restart would read (R7).
+        apply_manifest(self._disk, self.directory, self._manifest)
+        # Nothing is kept from memory: what counts is what a restart would read (R7).
         recovery = recover(self._disk, self.directory)
         self.standing, self.degraded = recovery.standing, recovery.degraded
         self.head = self.durable = recovery.head
@@ -482,7 +482,7 @@ class Store(DiskGuard):
             writer.close()
 
     def purge(self, retain: int) -> tuple[str, ...]:
-        """Delete what no kept recovery path needs (R11); gives the names that went.
+        """Delete what no kept recovery path needs (R11); returns the names that went.
 
         Nothing is deleted while the last recovery was degraded or the data is not whole: then
         every file may be the one that is needed.
@@ -501,7 +501,7 @@ class Store(DiskGuard):
                     snapshots=plan.snapshots, segments=plan.segments, retired=plan.deleted
                 )
             )
-            take_away(self._disk, self.directory, self._manifest.retired, self._manifest.generation)
+            retire(self._disk, self.directory, self._manifest.retired, self._manifest.generation)
         return (*removed, *(entry.name for entry in plan.deleted))
 
     def _prove_snapshots(self) -> None:
@@ -522,7 +522,7 @@ class Store(DiskGuard):
     def set_epochs(self, epochs: Epochs, ensemble: str | None = None) -> None:
         """Store both epochs; durable on return, and only then may they be vouched for (R8).
 
-        With `ensemble`, also to which ensemble the data belong from now on.
+        With `ensemble`, also to which ensemble the data belong from now on; empty: to none.
         """
         self._change(self._set_epochs, epochs, ensemble)
 
@@ -537,12 +537,13 @@ class Store(DiskGuard):
         ):
             invariant(old is None or (new is not None and new >= old), "an epoch never falls")
         known = self._manifest
-        is_renamed = ensemble is not None and ensemble != known.ensemble
+        name = known.ensemble if ensemble is None else ensemble or None
+        is_renamed = name != known.ensemble
         self._ordinary_if_full(
             lambda: self._commit(
                 accepted_epoch=epochs.accepted,
                 current_epoch=epochs.current,
-                ensemble=ensemble or known.ensemble,
+                ensemble=name,
                 ensemble_since=epochs.current if is_renamed else known.ensemble_since,
                 is_catching_up=False,  # all that the leader had is durable here
                 repaired_at=None,
@@ -557,7 +558,7 @@ class Store(DiskGuard):
         self._change(self._ordinary_if_full, lambda: self._commit(membership=text))
 
     def has_space(self) -> bool:
-        """Look at the disk again: whether new records are taken. Raises DiskFailed."""
+        """Check the disk again: whether new records are accepted. Raises DiskFailed."""
         free = self._guard(lambda: min(map(self._disk.free_bytes, self.directory.both)))
         self._has_space = free >= self.options.reserve_bytes and self._failure is None
         return self._has_space
@@ -565,14 +566,14 @@ class Store(DiskGuard):
     def close(self) -> None:
         """Make everything durable, seal the last segment and release the directory.
 
-        Raises DiskFull if records still waited for space: nobody was told that they are durable.
+        Raises DiskFull if records that were never reported as durable still wait for space.
         """
         try:
             if self._failure is None:
                 self._guard(self._close)
         finally:
-            if self._witness is not None:
-                self._witness.close()
+            if self._watermark is not None:
+                self._watermark.close()
             self._abandon_writer()
             unlock_directory(self._disk, self.directory)
             # From now on the files are somebody else's.
@@ -591,7 +592,7 @@ class Store(DiskGuard):
     # -- failures --------------------------------------------------------------------------------
 
     def _commit(self, **changes: object) -> None:
-        """Change the manifest; what was retired before is gone by now and not listed again."""
+        """Write the manifest; what was retired before is gone by now and not listed again."""
         changes.setdefault("retired", ())
         manifest = self._manifest.next(**changes)
         store_manifest(self._disk, self.directory, manifest)

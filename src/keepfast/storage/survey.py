@@ -19,7 +19,7 @@ _ERROR_ENTRY_SIZE = 36
 
 
 def no_progress(_: int) -> None:
-    """Progress that nobody looks at."""
+    """A progress callback that does nothing."""
 
 
 class SurveyedRun(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Entries for files that somebody else wrote, made when a directory is taken over."""
+"""Manifest entries for files that another program wrote, created when a directory is adopted."""
 
 import zlib
 
@@ -42,10 +42,10 @@ def snapshot_entry(
 def rewritten_entry(
     disk: Disk, directory: DataDirectory, entry: SnapshotEntry
 ) -> SnapshotEntry | None:
-    """A listed snapshot that another program wrote anew, if it holds the same state; else None.
+    """A listed snapshot that another program rewrote, if it holds the same state; else None.
 
     Apache writes a snapshot whenever it starts.  On a directory whose newest snapshot is at the
-    head it writes over that one, the same state in other bytes.
+    head it overwrites that one, with the same state in other bytes.
     """
     if not entry.exact or entry.digest is None or entry.state_digest is None:
         return None

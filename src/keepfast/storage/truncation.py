@@ -28,9 +28,9 @@ def cut_segments(history: History, zxid: Zxid) -> tuple[SegmentEntry, ...]:
 def with_fitting_base(disk: Disk, directory: DataDirectory, kept: Manifest, zxid: Zxid) -> Manifest:
     """What a truncation keeps, without snapshots that do not lead to the state at `zxid`.
 
-    A snapshot that Apache wrote may show effects of records that the truncation drops, and not
-    even the file tells for sure: so it is tried, and dropped for the one before it.  Raises
-    BrokenHistory if none is left.
+    A snapshot that Apache wrote may show effects of records that the truncation drops, and even the
+    file does not show this for certain: so it is tried, and dropped in favour of the one before it.
+    Raises BrokenHistory if none is left.
     """
     manifest = kept
     while manifest.snapshots:

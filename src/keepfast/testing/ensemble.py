@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where one server takes its peers."""
+    """Where one server listens for its peers."""
 
     quorum: int
     election: int
@@ -68,19 +68,19 @@ class EnsembleServer(Server):
     def mode(self) -> str:
         """`leader`, `follower`, `looking`, or `stopped`."""
         server = self._server
-        return "stopped" if server is None else server.mode
+        return "stopped" if server is None else server.running.mode
 
     @property
     def is_serving(self) -> bool:
-        """Whether it takes clients."""
+        """Whether it serves clients."""
         server = self._server
-        return server is not None and not self.is_paused and server.is_serving
+        return server is not None and not self.is_paused and server.running.is_serving
 
     def state(self) -> tuple[int, int, int]:
         """Its last zxid, and both digests of its tree at it."""
 
         def look(server: ListeningServer) -> tuple[int, int, int]:
-            tree = server.replica.tree
+            tree = server.running.replica.tree
             return tree.last_zxid, tree.digest, tree.shared_digest
 
         return self._on_loop(look)
@@ -114,7 +114,7 @@ class Ensemble:
 
     size: how many servers; their ids are 1 to `size`.
     tick_ms: as in `Server`; a silent server is given up after ten ticks.
-    security: what guards the connections between them; by default nothing does.
+    security: what protects the connections between them; by default nothing does.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class Ensemble:
     def partition(self, *groups: Collection[int], silent: bool = False) -> None:
         """Let only servers of one group reach each other; clients reach all.
 
-        By default connections break at once; if `silent`, nothing arrives and nobody is told.
+        By default connections break immediately; if `silent`, packets just vanish.
         """
         self.network.partition(*groups, silent=silent)
 

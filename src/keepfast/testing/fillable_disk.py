@@ -1,4 +1,4 @@
-"""The real disk, which can be told to be full."""
+"""The real disk, which can be made to appear full."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Server:
         except BaseException:
             self._end_loop()
             raise
-        self.port = self._server.port
+        self.port = self._server.running.port
         return self
 
     def stop(self) -> None:
@@ -148,14 +148,18 @@ class Server:
         """End the session of a client (a kazoo client, or a session id) as if it had timed out."""
         session_id = client if isinstance(client, int) else client.client_id[0]
 
-        self._on_loop(lambda server: server.driver.run(lambda: server.replica.expire(session_id)))
+        self._on_loop(
+            lambda server: server.running.driver.run(
+                lambda: server.running.replica.expire(session_id)
+            )
+        )
 
     def drop_connections(self) -> None:
         """Cut every connection; clients may connect again, with their sessions."""
         self._on_loop(lambda server: server.gate.abort_all())
 
     def pause(self) -> None:
-        """Let it hang, with all that it does, until `resume`; sessions do not expire meanwhile."""
+        """Suspend it until `resume`; sessions do not expire meanwhile."""
         loop, server = self._loop, self._server
         if loop is not None and server is not None and self._pause is None:
             self._pause = Pause(loop, lambda: touch_all_sessions(server))
@@ -167,7 +171,7 @@ class Server:
             pause.end()
 
     def delay(self, seconds: float) -> None:
-        """Handle everything that a client sends so much later from now on; 0 ends it."""
+        """Delay everything that clients send by this much from now on; 0 ends it."""
 
         def act(server: ListeningServer) -> None:
             if self._delay is None:
@@ -177,14 +181,14 @@ class Server:
         self._on_loop(act)
 
     def fill_disk(self) -> None:
-        """Let the disk be full: reads continue, writes are refused until `free_disk`."""
+        """Make the disk appear full: reads continue, writes are refused until `free_disk`."""
         self._disk.is_full = True
-        self._on_loop(lambda server: server.driver.look_for_space())
+        self._on_loop(lambda server: server.running.driver.look_for_space())
 
     def free_disk(self) -> None:
         """Let there be space again."""
         self._disk.is_full = False
-        self._on_loop(lambda server: server.driver.look_for_space())
+        self._on_loop(lambda server: server.running.driver.look_for_space())
 
     # -- the server's thread ---------------------------------------------------------------------
 

@@ -11,13 +11,13 @@ from keepfast.server import ListeningServer
 
 
 class Delay:
-    """Lets a server hear its clients later than they speak."""
+    """Delays what clients send to a server."""
 
     def __init__(self, server: ListeningServer) -> None:
         self.seconds = 0.0
-        self._hear = server.driver.client_bytes
-        self._world = server.world
-        server.driver.client_bytes = self._hear_later  # type: ignore[method-assign]
+        self._hear = server.running.driver.client_bytes
+        self._world = server.running.world
+        server.running.driver.client_bytes = self._hear_later  # type: ignore[method-assign]
 
     def _hear_later(self, connection: Connection, data: bytes) -> bytes | None:
         if not self.seconds:
@@ -33,7 +33,7 @@ class Delay:
 
 
 class Pause:
-    """Holds up the thread of a server: it hangs, with all that it does for clients and peers."""
+    """Blocks the thread of a server: it hangs for clients and peers alike."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, at_end: Callable[[], None]) -> None:
         """`at_end` is called before anything that came meanwhile is heard."""
@@ -51,19 +51,19 @@ class Pause:
 
 async def crash(server: ListeningServer) -> None:
     """End a server as a killed process ends: nothing more is written, everybody is cut off."""
-    server.driver.stop()
-    server.world.join_disk()
-    server.store.disown()
+    server.running.driver.stop()
+    server.running.world.join_disk()
+    server.running.store.disown()
     server.gate.abort_all()
     await server.stop()
 
 
 def touch_all_sessions(server: ListeningServer) -> None:
     """Give every session its full time again: it was the server that was silent."""
-    replica = server.replica
+    replica = server.running.replica
 
     def touch_all() -> None:
         for session_id in list(replica.tree.sessions):
             replica.service.sessions.touch(session_id, replica.now_ms)
 
-    server.driver.run(touch_all)
+    server.running.driver.run(touch_all)

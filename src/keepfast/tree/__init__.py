@@ -56,7 +56,7 @@ from keepfast.tree.prepare import Preparer
 from keepfast.tree.prepare_options import DEFAULT_SCHEMES, PrepareOptions
 from keepfast.tree.quota import QuotaUse, quota_uses
 from keepfast.tree.tree import Tree
-from keepfast.tree.watches import Alert, WatchKind, WatchTable
+from keepfast.tree.watches import Alert, DataWatches, WatchKind, WatchTable
 from keepfast.tree.wire_stat import wire_stat
 
 __all__ = [
@@ -81,6 +81,7 @@ __all__ = [
     "Change",
     "ChangeKind",
     "ContainerQuirk",
+    "DataWatches",
     "FrozenTree",
     "Kind",
     "LongTxn",

@@ -1,8 +1,8 @@
-"""ACL lists, each stored once and counted.
+"""ACL lists, each stored once and reference-counted.
 
 A znode holds a number. -1 is the open ACL without an entry in the table, which only the
 built-in znodes and txns with a null list have; a list that a client sent has an entry of its own,
-even if it is the open one. The numbers are local to a server: they are no part of its state.
+even if it is the open one. The numbers are local to a server: they are not part of its state.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from keepfast.tree.permissions import kept_acl
 from keepfast.wire import ACL, ANYONE, OPEN_ACL, AclList, Perms
 
 OPEN_KEY: Final = -1
-# A znode needs one bit of its key for itself (node.py). Servers count keys from 1 on.
+# A znode needs one bit of its key for itself (node.py). Servers number keys from 1.
 _KEY_LIMIT: Final = 1 << 62
 _pack_key: Final = Struct(">q").pack
 
-# In place of a list that is not known yet: it allows nothing to anyone.
+# Placeholder for a list that is not known yet: it allows nothing to anyone.
 _UNKNOWN: Final[AclList] = (ACL(0, ANYONE),)
 
 
@@ -36,7 +36,7 @@ def world_perms(acl: AclList) -> int:
 
 
 class AclTable:
-    """Key <-> list, with the number of znodes that use each. Entries vanish with their last use.
+    """Key <-> list, with the number of znodes that use each; an unused entry is removed.
 
     `lists`, `weights`, `world_perms` and `world_readable` are for reading; they always hold
     OPEN_KEY too.
@@ -57,16 +57,16 @@ class AclTable:
     def __init__(self) -> None:
         self.lists: dict[int, AclList] = {OPEN_KEY: OPEN_ACL}
         self.weights: dict[int, int] = {OPEN_KEY: acl_weight(OPEN_ACL)}
-        # What everybody may do, so that most checks of a permission are one look-up.
+        # What everybody may do, so that most permission checks are one lookup.
         self.world_perms: dict[int, int] = {OPEN_KEY: world_perms(OPEN_ACL)}
-        # The keys of lists that let everybody read, as they stand in a znode.
+        # The keys of world-readable lists, as stored in a znode.
         self.world_readable: set[bytes] = {_pack_key(OPEN_KEY)}
         self._keys: dict[AclList, int] = {}
         self._uses: dict[int, int] = {}
         self._unknown: set[int] = set()
         self._last_key = 0
-        # The list that was asked for last, and its key: nearly all znodes have one and the same
-        # value, and to hash a list takes longer than all else here.
+        # The last list requested, and its key: nearly all znodes have the same value, and hashing a
+        # list takes longer than everything else here.
         self._recent: tuple[AclList | None, int] = (None, OPEN_KEY)
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class AclTable:
         return key
 
     def acquire_key(self, key: int, count: int = 1) -> None:
-        """Count more uses of an entry that is there."""
+        """Count more uses of an existing entry."""
         if key != OPEN_KEY:
             self._uses[key] += count
 
@@ -102,7 +102,7 @@ class AclTable:
         return self._keys.get(acl)
 
     def release(self, key: int, count: int = 1) -> None:
-        """So many znodes less use this entry."""
+        """Count this many fewer uses of an entry."""
         if key == OPEN_KEY:
             return
         self._uses[key] -= count
@@ -121,7 +121,7 @@ class AclTable:
     def load_unknown(self, key: int) -> None:
         """Enter a key whose list is not known yet."""
         self.load(key, _UNKNOWN)
-        # Nobody may get this key for the list that stands in for the unknown one.
+        # This key must never be returned for the placeholder list.
         del self._keys[_UNKNOWN]
         self._unknown.add(key)
 
@@ -159,6 +159,6 @@ class AclTable:
         self.world_readable.discard(_pack_key(key))
         del self._uses[key]
         self._unknown.discard(key)
-        # Two keys can hold one list after a load; the list then leads to the one loaded last.
+        # After a load, two keys can hold one list; the list then maps to the one loaded last.
         if self._keys.get(acl) == key:
             del self._keys[acl]

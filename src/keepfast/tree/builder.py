@@ -1,8 +1,8 @@
-"""A tree from the parts of a snapshot, checked while it is put together.
+"""Builds a tree from the parts of a snapshot, checking it on the way.
 
-Loading is measured in millions of znodes, so the records of a snapshot are decoded and entered in
-one loop. It leans on their order: neighbours mostly have one parent and one ACL, so both are
-kept from one record to the next, and what they sum up to is entered when they change.
+Snapshots have millions of znodes, so their records are decoded and added in one loop. It exploits
+their order: neighbours mostly share a parent and an ACL, so both are kept from one record to the
+next, and their sums are added when they change.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LENGTH: Final = Struct(">i")
 _TAIL: Final = Struct(">q8s8s28s8s8s")
 _TAIL_SIZE: Final = _TAIL.size
 _NO_OWNER: Final = bytes(8)
-# Servers can be told to allow large znodes, but none comes near this.
+# Servers can be configured to allow large znodes, but none comes near this.
 MAX_FIELD: Final = 1 << 30
 
 
 class TreeBuilder:
-    """Collects sessions and ACLs, then znodes with parents before children; `finish` gives a tree.
+    """Collects sessions, ACLs, then znodes with parents before children; `finish` returns a tree.
 
-    What does not form a tree raises TreeError; the builder is of no use afterwards.
+    Input that does not form a tree raises TreeError; the builder is unusable afterwards.
     """
 
     def __init__(self, *, allow_unknown_acls: bool = False, max_field: int = MAX_FIELD) -> None:
@@ -48,7 +48,7 @@ class TreeBuilder:
         `allow_unknown_acls`: for a snapshot of Apache's, which writes its ACL table first and then
         znodes that may have been created later, with ACLs that the table lacks. The txns after
         the snapshot bring them; once they are applied, `tree.acls.unknown_keys` must be empty.
-        `max_field`: the longest path or data in bytes; a longer one is taken for damage.
+        `max_field`: the longest path or data in bytes; a longer one is treated as damage.
         """
         self._allow_unknown_acls = allow_unknown_acls
         self._max_field = max_field
@@ -78,7 +78,7 @@ class TreeBuilder:
     def max_zxid_seen(self) -> Zxid:
         """The greatest czxid, mzxid or pzxid of all znodes but /zookeeper/config.
 
-        A snapshot that was copied while txns went on holds txns up to there, at least. (The
+        A snapshot that was copied while txns continued holds txns at least up to there. (The
         mzxid of /zookeeper/config is the version of a configuration.)
         """
         return Zxid(int.from_bytes(self._greatest, "big", signed=True))
@@ -96,10 +96,10 @@ class TreeBuilder:
         self._crcs[key] = 0
 
     def add_encoded(self, records: bytes, offset: int = 0) -> int:
-        """Add the znodes whose records stand in `records` from `offset` on, as many as are whole.
+        """Add the znodes whose records are in `records` from `offset` on, as many as are complete.
 
         Gives the offset after the last of them. Stops after the record that ends the znodes, a
-        path "/" and nothing else, and sets `is_complete`. Raises MalformedRecord for what is no
+        path "/" and nothing else, and sets `is_complete`. Raises MalformedRecord for what is not a
         record, with its offset in `records`.
         """
         enter = self._nodes.setdefault
@@ -128,7 +128,7 @@ class TreeBuilder:
                 if above != parent_path or acl != key or not raw:
                     self._close_group(group, count, crcs)
                     group = self._open_group(path, above, acl)
-                    # The root is nobody's sibling: the next znode starts a group of its own.
+                    # The root has no siblings: the next znode starts a new group.
                     parent_path, key, count, crcs = above if raw else None, acl, 0, 0
                 node = Node(packed if size >= 0 else packed_node(None, acl, packed[8:]))
                 if group.is_reserved:
@@ -151,15 +151,15 @@ class TreeBuilder:
         except UnicodeDecodeError as error:
             raise MalformedRecord("a path that is not UTF-8", offset) from error
         self._close_group(group, count, crcs)
-        # Both: the znodes below /zookeeper are looked at elsewhere.
+        # Both: the znodes below /zookeeper are handled elsewhere.
         self._greatest = max(self._greatest, greatest)
         self._data_size += sizes
         return offset
 
     def finish(self, zxid: Zxid) -> Tree:
-        """The tree, said to be at `zxid`; built-in znodes that were not there are made.
+        """The tree, declared to be at `zxid`; missing built-in znodes are created.
 
-        Quotas are counted anew, as Apache does.
+        Quotas are recounted, as Apache does.
         """
         root = self._nodes.get(ROOT)
         if root is None:
@@ -219,7 +219,7 @@ class TreeBuilder:
             self._reserved_crcs += crcs
 
     def _note_reserved(self, path: str, node: Node) -> int:
-        """Look at a znode below /zookeeper; gives its CRC."""
+        """Record a znode below /zookeeper; returns its CRC."""
         stat = node.stat
         quota = limited_path(path)
         if quota is not None:

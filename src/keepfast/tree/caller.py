@@ -13,7 +13,7 @@ class Caller(NamedTuple):
     session_id: SessionId
     # What the connection has authenticated as.
     ids: tuple[Id, ...] = ()
-    # A session of one server alone, which is in no tree.
+    # A local session, known to one server only and not in the tree.
     is_local: bool = False
     # The session was taken over by a connection to another server.
     is_moved: bool = False

@@ -1,11 +1,11 @@
-"""The wrong digests that Apache is known to log, told apart from those of a wrong tree.
+"""Distinguishes the wrong digests that Apache is known to log from those of a wrong tree.
 
-A create or create2 with the container flag makes a persistent znode on every server, but the leader
-hashes it as a container.  The leader computes the digest of a txn from that of the txn prepared
-before it, as long as one of them waits to be applied, and from its tree when none does.  So the
-same difference stays in the records after the create until the leader had nothing to do for a
-moment; and a change of such a znode, prepared before its create was applied, is hashed as one of a
-container too.
+A create or create2 with the container flag creates a persistent znode on every server, but the
+leader hashes it as a container.  The leader computes the digest of a txn from that of the txn
+prepared before it, as long as one of them is waiting to be applied, and from its tree otherwise. So
+the same difference stays in the records after the create until the leader is idle for a moment; and
+a change of such a znode, prepared before its create was applied, is hashed as one of a container
+too.
 
     D = logged digest - digest of the tree, at each record
 
@@ -14,8 +14,8 @@ container too.
     D changes by h(z), or D is h(z)         z was created; h(z) = hash as a container - true hash
     D changes by h(z) now - h(z) then       z was changed, still hashed as a container
 
-Every other D is that of another tree.  Hashes have 32 bits and one record touches a few znodes, so
-a wrong tree does not pass as one of these by chance.
+Any other D means that the tree is wrong.  Hashes have 32 bits and one record touches a few znodes,
+so a wrong tree does not pass as one of these by chance.
 """
 
 from itertools import combinations
@@ -42,7 +42,7 @@ from keepfast.wire import (
 
 _MODULUS = 1 << 64
 # Of the znodes that one record touches; a multi may touch any number.
-_MOST_CHANGES = 12
+_MAX_CHANGES = 12
 
 _CREATES = (CreateTxn, CreateTxnV0, CreateContainerTxn, CreateTTLTxn)
 
@@ -54,11 +54,11 @@ class ContainerQuirk:
 
     def __init__(self) -> None:
         self.delta = 0
-        # Znodes that the leader may still take for containers -> what each adds to `delta`.
+        # Znodes that the leader may still treat as containers -> what each adds to `delta`.
         self._as_containers: dict[str, int] = {}
 
     def reset(self, delta: int = 0) -> None:
-        """Begin anew: at a digest that is right, or at one that is off for reasons before it."""
+        """Start over: at a correct digest, or at one that is off for earlier reasons."""
         self.delta = delta
         self._as_containers.clear()
 
@@ -95,7 +95,7 @@ def _difference(tree: Tree, path: str) -> int:
 
 def _subset(options: dict[str, int], wanted: int) -> tuple[str, ...] | None:
     """The smallest choice of options that adds up to `wanted`; None if there is none."""
-    paths = list(options)[:_MOST_CHANGES]
+    paths = list(options)[:_MAX_CHANGES]
     for size in range(len(paths) + 1):
         for chosen in combinations(paths, size):
             if sum(options[path] for path in chosen) % _MODULUS == wanted:
@@ -112,7 +112,7 @@ def _bodies(body: TxnBody | None) -> list[TxnBody]:
 
 
 def _created(body: TxnBody | None) -> list[str]:
-    """The znodes that may have been asked for as containers."""
+    """The znodes that may have been requested as containers."""
     found = [
         one.path
         for one in _bodies(body)

@@ -1,4 +1,4 @@
-"""What the flags of a create say about the znode."""
+"""The meaning of the flags of a create."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Mode(NamedTuple):
     is_sequential: bool
     is_container: bool
     has_ttl: bool
-    # Whether it has rules of its own, and whether ephemeralOwner is not 0.
+    # Whether it has special rules, and whether ephemeralOwner is not 0.
     is_rare: bool
     has_owner: bool
 

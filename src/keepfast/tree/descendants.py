@@ -1,11 +1,11 @@
-"""How many znodes lie below each one, kept as they come and go.
+"""The number of znodes below each znode, updated as znodes are created and deleted.
 
-A client may ask for this number as often as it likes: walking over the subtree for each answer
-would stop the server. The number of children is known by itself; kept is how many lie deeper, for
-znodes that have any. A create or a delete costs one addition for each ancestor, of which only the
-upper ones are kept: each takes the time to cut and hash its path, and a client that stacks znodes
+A client may ask for this number as often as it likes: walking the subtree for each answer would
+stall the server. The number of children is known already; what is kept here is the number of deeper
+ones, for znodes that have any. A create or a delete costs one addition per ancestor, of which only
+the upper ones are kept: each costs slicing and hashing its path, and a client that nests znodes
 thousands deep would make every create below them slow. Below that depth, where nobody has large
-subtrees, the few znodes are counted when they are asked for.
+subtrees, the few znodes are counted on demand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keepfast.tree.node import Node
 from keepfast.tree.paths import ROOT, parent_of
 from keepfast.wire import ErrorCode, KeeperError
 
-# Components of a path whose descendants are kept. Low: counting walks. High: creates are slow.
+# Depth down to which counts are kept. Low: counting walks the tree. High: creates are slow.
 _KEPT_DEPTH: Final = 32
 # Znodes that one request walks over, about 5 ms.
 _MAX_WALKED: Final = 10_000
@@ -41,7 +41,7 @@ class DescendantCounts:
     def count(self, path: str, node: Node, find: Callable[[str], Node | None]) -> int:
         """All znodes below the one at a path.
 
-        Raises KeeperError for one that lies very deep and has very many of them.
+        Raises KeeperError for one that is very deep and has very many descendants.
         """
         children = len(node.children or ())
         if path.count("/") <= _KEPT_DEPTH:
@@ -57,7 +57,7 @@ class DescendantCounts:
         return count
 
     def add(self, parent: str, count: int) -> None:
-        """Note so many more children of `parent`, less if it is negative."""
+        """Record this many more children of `parent`; fewer if negative."""
         deeper = self._deeper
         if parent != self._parent:
             self._parent, self._above = parent, _kept_above(parent)
@@ -69,7 +69,7 @@ class DescendantCounts:
                 del deeper[path]
 
     def load(self, parents: Iterable[str], nodes: Mapping[str, Node]) -> None:
-        """Count anew from all paths that may have children, each before those below it."""
+        """Recount from all paths that may have children, each before those below it."""
         deeper = self._deeper = {}
         for path in reversed(list(parents)):
             children = nodes[path].children

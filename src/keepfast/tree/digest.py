@@ -5,11 +5,11 @@ The first is Apache's, version 2, as 3.6+ writes it after each txn: the sum of
     CRC32( utf8(path) ++ data ++ czxid mzxid pzxid ctime mtime version cversion aversion owner )
 
 over all znodes that are not below /zookeeper; the root counts with the path "". It does not cover
-ACLs, sessions and what lies below /zookeeper.
+ACLs, sessions and what is below /zookeeper.
 
-The second is ours and covers them. Each znode counts (crc + 1) * weight(ACL), each session 8 bytes
-of BLAKE2b. A product, so that two znodes that swap their ACLs show; an odd weight, so that the
-product loses nothing; the + 1, so that a znode with the CRC 0 still shows. Data of quota
+The second is ours and covers them. Each znode adds (crc + 1) * weight(ACL), each session 8 bytes of
+BLAKE2b. A product, so that two znodes swapping their ACLs changes the digest; an odd weight, so
+that the product loses nothing; the + 1, so that a znode with the CRC 0 still counts. Data of quota
 statistics is left out: servers rewrite it by themselves, without a txn.
 """
 
@@ -53,7 +53,7 @@ def counted_crc(path: str, data: bytes | None, stat: bytes) -> int:
 
 
 def acl_weight(acl: AclList) -> int:
-    """An odd 64-bit number that stands for an ACL list."""
+    """An odd 64-bit number that represents an ACL list."""
     digest = sha256()
     for entry in acl:
         digest.update(encode(entry))

@@ -1,7 +1,7 @@
-"""How long the list of a session's ephemerals is, once all prepared txns are applied.
+"""The size of a session's list of ephemerals, once all prepared txns are applied.
 
 The txn that ends a session names every ephemeral of it (R12), and has to fit into one record (R13).
-So a leader knows the size of each list that grows, without walking over it for every create.
+So a leader tracks the size of each growing list, without walking it for every create.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class EphemeralSizes:
     def __init__(self, pending: PendingChanges) -> None:
         self._pending = pending
         self._totals: dict[int, int] = {}
-        # What the txn that is being prepared did, so that a multi that fails can be taken back.
+        # What the txn being prepared did, so that a failed multi can be undone.
         self._steps: list[tuple[int, int]] = []
 
     def begin(self) -> None:
@@ -48,7 +48,7 @@ class EphemeralSizes:
         self._totals.pop(session_id, None)
 
     def roll_back(self) -> None:
-        """The txn that is being prepared comes to nothing."""
+        """The txn being prepared is dropped."""
         for session_id, difference in self._steps:
             if session_id in self._totals:
                 self._totals[session_id] -= difference

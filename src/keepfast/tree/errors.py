@@ -18,7 +18,7 @@ class TreeError(KeepfastError):
 
 
 class ReplayConflict(KeepfastError):  # noqa: N818 - a fact about a history, as wire.errors has them
-    """A committed txn that does not fit the tree: they are not of one history (rule R12).
+    """A committed txn that does not fit the tree: they belong to different histories (rule R12).
 
     Nothing was changed. Either txns before this one are missing or foreign, or the tree is not the
     one that the leader had.

@@ -1,4 +1,4 @@
-"""A tree as it was at one moment, for a snapshot. The rule it serves is R6.
+"""A tree as it was at one point in time, for a snapshot (rule R6).
 
     record of a znode: path:ustring  data:buffer  acl:long  StatPersisted(60 bytes)
 
@@ -19,7 +19,7 @@ from keepfast.wire import AclList, Zxid, encode_text, invariant
 
 _LENGTH: Final = Struct(">i")
 
-# What one chunk holds at most, about a millisecond of work: the event loop waits for it.
+# The limits of one chunk, about a millisecond of work: the event loop waits for it.
 CHUNK_NODES: Final = 1000
 CHUNK_BYTES: Final = 1 << 20
 
@@ -86,7 +86,7 @@ class FrozenTree:
             yield b"".join(parts)
 
     def close(self) -> None:
-        """Let the tree thaw. Harmless if done before."""
+        """Let the tree thaw. Idempotent."""
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()

@@ -1,7 +1,7 @@
-"""Txns of very many changes: worked out in slices, put into the tree at once.
+"""Txns with very many changes: prepared in slices, installed in one step.
 
 One multi of a megabyte has tens of thousands of operations, the end of a session as many
-ephemerals. Nobody may see half of it, and nobody may wait for all of it. So it is worked out while
+ephemerals. Nobody may see half of it, and nobody may wait for all of it. So it is computed while
 others have their turns, and what is left for the one moment in which the tree changes is to put
 ready znodes into dicts and sets:
 
@@ -11,7 +11,7 @@ ready znodes into dicts and sets:
                 the txn is the next one to apply
 
 What several operations do to one znode is one change here: from what it was before the txn to what
-it is behind it. That the tree is the one that the txn was worked out on (R12) is checked before
+it is after it. That the tree is the one that the txn was computed on (R12) is checked before
 anything changes, as in `install`: byte for byte of every stat, and by the digest.
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence, Set
-from itertools import islice
+from itertools import chain, islice
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +42,7 @@ from keepfast.tree.node_bytes import (
 )
 from keepfast.tree.outcome import Change, ChangeKind, OpResult, Outcome
 from keepfast.tree.paths import ROOT
-from keepfast.tree.pending import PendingChanges
+from keepfast.tree.pending import PendingChanges, sorted_in_slices
 from keepfast.tree.pending_node import PendingNode, Step
 from keepfast.tree.quota import deepest_quota
 from keepfast.tree.strict import (
@@ -72,7 +72,7 @@ from keepfast.wire import (
 if TYPE_CHECKING:
     from keepfast.tree.tree import Tree
 
-# How many times as much is done in a turn of what takes a part of the time only: sorting, encoding.
+# How many times as much of the cheaper work (sorting, encoding) is done in a turn.
 _SORTED: Final = 2
 LIGHT: Final = 8
 
@@ -86,12 +86,12 @@ _KINDS: Final = {kind.value: kind for kind in ChangeKind}
 _NO_OWNER: Final = bytes(8)
 _key_at: Final = Struct(">q").unpack_from
 
-# One piece of work is done each time that the next one is asked for.
+# Each iteration does one slice of the work.
 Slices = Generator[None, None, None]
 
 
 def run_through(slices: Generator[None, None, TxnBody]) -> TxnBody:
-    """What comes of work in slices, done at once."""
+    """The result of work in slices, done without interruption."""
     while True:
         try:
             next(slices)
@@ -141,7 +141,7 @@ class LongTxn:
     def __init__(self, tree: Tree, zxid: Zxid) -> None:
         self._tree = tree
         self._zxid = zxid
-        # Each znode as it was before the txn, None if it was not there, and as it is behind it.
+        # Each znode as it was before the txn, None if it was not there, and as it is after it.
         self._first: dict[str, PendingNode | None] = {}
         self._last: dict[str, PendingNode] = {}
         # Sorted out: ready znodes, in an order in which parents come first; what is taken out; what
@@ -168,7 +168,7 @@ class LongTxn:
     # -- in slices, before the txn is due --------------------------------------------------------
 
     def gather(self, steps: Sequence[Step], digest: int, types: Sequence[int], size: int) -> Slices:
-        """Take in what was worked out: the steps, the digest behind them, a multi's types.
+        """Take in what was computed: the steps, the digest after them, a multi's types.
 
         `size`: how much is done in one slice.
         """
@@ -187,7 +187,7 @@ class LongTxn:
             yield
 
     def fail(self, ops: tuple[SubTxn, ...]) -> list[int]:
-        """It is a multi that failed; gives the types of the operations that change something."""
+        """It is a multi that failed; returns the types of the operations that change something."""
         failure = failed_multi(ops)
         if failure is not None:
             self.error = failure.error
@@ -322,7 +322,7 @@ class LongTxn:
         return Outcome(tuple(self.changes), self.error, tuple(self.results))
 
     def _check(self) -> Counter[int]:
-        """Refuse a tree that is another one; gives the keys of ACLs of what will be deleted."""
+        """Refuse a tree that is another one; returns the keys of ACLs of what will be deleted."""
         tree, zxid, last = self._tree, self._zxid, self._last
         find, weights = tree.find, tree.acls.weights
         total = tree.digest
@@ -385,7 +385,7 @@ def _size(node: PendingNode | None) -> int:
 
 
 def is_long(entry: LogEntry, size: int) -> bool:
-    """Whether the txn of a record is worked out in slices of `size` operations."""
+    """Whether the txn of a record is computed in slices of `size` operations."""
     body = entry.body
     if isinstance(body, MultiTxn):
         return len(body.txns or ()) > size
@@ -417,7 +417,8 @@ def read_long(tree: Tree, entry: LogEntry, size: int) -> Generator[None, None, L
         if len(set(listed)) != len(listed):
             raise ReplayConflict(header.zxid, None, "closeSession: a path is listed twice")
         others = tree.ephemerals.get(header.session_id, set()).difference(listed)
-        for number, path in enumerate((*listed, *sorted(others)), 1):
+        ordered = yield from sorted_in_slices(list(others), size)
+        for number, path in enumerate(chain(listed, ordered), 1):
             draft.end(path)
             if not number % size:
                 yield

@@ -1,4 +1,4 @@
-"""What one multi may grow to while its txn is made.
+"""How large one multi may become while its txn is prepared.
 
 A few bytes of a request can become a long ACL (`auth`) in each of thousands of operations. The size
 of the whole txn is known too late for that: by then the memory is used, and others have waited.
@@ -11,21 +11,21 @@ from typing import Any, Final
 from keepfast.tree.prepare_options import PrepareOptions
 from keepfast.wire import OPEN_ACL, AclList, ErrorCode, KeeperError
 
-# Lists of up to so many entries are what most znodes have, and are bounded by the txn's size.
+# Lists of up to this many entries are what most znodes have, and are bounded by the txn's size.
 _FEW: Final = 16
 # Operations of a multi that touches what is below /zookeeper.
 _MAX_RESERVED: Final = 1000
 
 
 class MultiTooLarge(KeeperError):  # noqa: N818 - it says what is wrong
-    """A multi is refused as a whole: no operation gets an answer of its own."""
+    """A multi is refused as a whole: no operation gets its own result."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.MARSHALLING_ERROR, "a multi that grows too large")
 
 
 class MultiBounds:
-    """Adds up the operations of one multi, and refuses it once they are too much (-5)."""
+    """Adds up the operations of one multi, and refuses it once they exceed the limits (-5)."""
 
     __slots__ = ("_bytes_left", "_count", "_entries_left", "_lists")
 
@@ -37,14 +37,14 @@ class MultiBounds:
         self._lists: set[AclList] = set()
 
     def expect(self, request: Any) -> None:
-        """An operation is about to be worked out. Raises MultiTooLarge if its ACL is too long."""
+        """An operation is about to be computed. Raises MultiTooLarge if its ACL is too long."""
         acl = getattr(request, "acl", None)
         # Checking the entries takes longest of all.
         if acl is not None and len(acl) > max(self._entries_left, _FEW):
             raise MultiTooLarge
 
     def add(self, body: Any, encoded: bytes, is_reserved: bool) -> bytes:
-        """One more operation, and its bytes; gives these back. Raises MultiTooLarge.
+        """One more operation, and its bytes; returns these back. Raises MultiTooLarge.
 
         `is_reserved`: the multi has touched what is below /zookeeper, and is applied in one piece.
         """

@@ -17,15 +17,16 @@ class Node(msgspec.Struct, gc=False, eq=False):
     """One znode: data, the key of its ACL and its stat in one piece, and its children.
 
     `packed` is what a snapshot has: the data, 8 bytes of the key, 60 bytes of the stat. A million
-    znodes take 48 MB less than with an object for each; code in a hurry cuts out what it needs.
-    Null data is told from empty data by bit 62 of the key, which no key uses (`AclTable`).
+    znodes take 48 MB less than with separate objects; hot code slices out what it needs. Bit 62 of
+    the key, which no key uses (`AclTable`), distinguishes null data from empty data.
 
     `children` holds full paths: the very strings that are keys of the node map. A znode that was
     loaded has a list of them, which takes a quarter of the memory of a set, until the first change.
 
-    A Struct, not a class with slots: it is made in a third of the time, and the cycle collector
-    does not know it. A tree of a million znodes would otherwise stop the server for a tenth of a
-    second now and then, to find no cycle: a znode refers to bytes and to a collection of strings.
+    A Struct, not a class with slots: it is constructed in a third of the time, and the cycle
+    collector does not track it. A tree of a million znodes would otherwise stall the server for a
+    tenth of a second now and then, only to find no cycle: a znode refers to bytes and to a
+    collection of strings.
     """
 
     packed: bytes

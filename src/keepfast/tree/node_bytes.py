@@ -11,9 +11,9 @@
         44     8  ephemeralOwner            create
         52     8  pzxid                     create and delete of a child
 
-That is StatPersisted as it lies on disk, big endian. A znode keeps the bytes and not nine integers:
-they are what a snapshot stores, what the digest hashes and nearly what a reply carries, and they
-take a fifth of the memory. Who needs a number unpacks it; who changes one rebuilds the
+That is StatPersisted as it is on disk, big endian. A znode keeps the bytes and not nine integers:
+they are what a snapshot stores, what the digest hashes and almost what a reply carries, and they
+take a fifth of the memory. Code that needs a number unpacks it; code that changes one rebuilds the
 bytes, so that a stat taken earlier (by a pending change, by a frozen tree) never changes.
 """
 
@@ -24,7 +24,7 @@ from struct import Struct
 from typing import Final
 
 STAT_SIZE: Final = 60
-# The key of the ACL and the stat, as they stand behind the data.
+# The key of the ACL and the stat, as they stand after the data.
 TAIL_SIZE: Final = 8 + STAT_SIZE
 # Of the key: the data is null (`Node`).
 NULL_BIT: Final = 1 << 62
@@ -55,7 +55,7 @@ class Kind(IntEnum):
 
 
 def packed_node(data: bytes | None, acl: int, stat: bytes) -> bytes:
-    """The one piece that a znode keeps; see `Node`."""
+    """The bytes that a znode keeps; see `Node`."""
     if data is None:
         return _LONG.pack(acl ^ NULL_BIT) + stat
     return b"".join((data, _LONG.pack(acl), stat))
@@ -163,8 +163,8 @@ def kind_of_owner(owner: int) -> Kind:
         return Kind.PERSISTENT
     if owner == CONTAINER_OWNER:
         return Kind.CONTAINER
-    # Behind the first byte, a TTL has 16 reserved bits, all zero. In a session id they are a part
-    # of a clock, so that even the sessions of a server with id 255 are told apart from TTLs.
+    # After the first byte, a TTL has 16 reserved bits, all zero. In a session id they are a part
+    # of a clock, so that even the sessions of a server with id 255 can be distinguished from TTLs.
     if owner >> 40 == TTL_MARK >> 40:
         return Kind.TTL
     return Kind.EPHEMERAL

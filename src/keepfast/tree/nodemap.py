@@ -1,4 +1,4 @@
-"""Path -> znode, with exact copies of one moment while writes continue.
+"""Path -> znode, with exact point-in-time views while writes continue.
 
 Theory of operation. The map is a `dict` in which every parent stands before its children: a znode
 can only be created below one that exists, and one that is deleted has no children left. A
@@ -12,12 +12,12 @@ snapshot needs just that order, so it is a walk over the dict. Three modes:
     thawing   the walk is over. `overlay` is moved back into `base` in slices; meanwhile changes
               are made in place, wherever the znode is, and new znodes go to `base`.
 
-No mode copies the tree, so none stalls. What keeps parents in front of children:
+No mode copies the tree, so none stalls. What keeps parents before children:
 
   * the overlay is moved in the order in which its paths first came. A path that is in the overlay
     alone came after its parent, also if both were deleted and created again since.
   * moving a znode over one of the same path in `base` keeps that one's place, and its parent, which
-    is in `base` as well, keeps its place in front of it.
+    is in `base` as well, keeps its place before it.
   * thawing: before a new znode goes to `base`, its ancestors that are still in the overlay alone
     are moved there.
 
@@ -49,7 +49,7 @@ class NodeMap:
     insert: Callable[[str, Node], None]
     # Take out a znode that is there and has no children.
     remove: Callable[[str], None]
-    # In frozen mode: the znode that may be changed in place of the one found. Otherwise None: the
+    # In frozen mode: the znode that may be changed instead of the one found. Otherwise None: the
     # one found may be changed.
     own: Callable[[str, Node], Node] | None
 
@@ -71,7 +71,7 @@ class NodeMap:
         return self.own is None and self._moving is None
 
     def __len__(self) -> int:
-        """How many znodes there are. In plain mode at once; otherwise a walk over the overlay."""
+        """The number of znodes. In plain mode O(1); otherwise a walk over the overlay."""
         count = len(self._base)
         base = self._base
         for path, node in self._overlay.items():
@@ -89,7 +89,7 @@ class NodeMap:
                 yield path
 
     def freeze(self) -> ItemsView[str, Node]:
-        """Enter frozen mode; gives the znodes of this moment, parents first."""
+        """Enter frozen mode; returns the znodes at this point in time, parents first."""
         invariant(self.is_plain, "a map is frozen once at a time, and thawed before the next")
         self._order = []
         self.find = self._find_in_both
@@ -99,7 +99,7 @@ class NodeMap:
         return self._base.items()
 
     def insert_all(self, nodes: dict[str, Node]) -> None:
-        """Add znodes, each behind its parent."""
+        """Add znodes, each after its parent."""
         if self.is_plain:
             self._base.update(nodes)
             return
@@ -172,7 +172,7 @@ class NodeMap:
     def _insert_thawing(self, path: str, node: Node) -> None:
         overlay, base = self._overlay, self._base
         if overlay.pop(path, None) is not None:
-            # The tombstone's path is in `base`, perhaps in front of a parent that was created
+            # The tombstone's path is in `base`, perhaps before a parent that was created
             # again after it. Without this, the new znode would take that place.
             del base[path]
         late = []

@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
     changes: tuple[Change, ...] = ()
     # The code of a failed txn, which changed nothing.
     error: int = 0
-    # One for each operation of a multi.
+    # One per operation of a multi.
     results: tuple[OpResult, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Paths of znodes: their form, their parents, and the ones with a meaning of their own."""
+"""Paths of znodes: their syntax, their parents, and the reserved ones."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def name_of(path: str) -> str:
 
 
 def is_quota_stats(path: str) -> bool:
-    """Whether `path` is a znode whose data servers rewrite by themselves."""
+    """Whether `path` is a znode whose data servers rewrite on their own."""
     return path.endswith(STATS_SUFFIX) and path.startswith(QUOTA_PREFIX)

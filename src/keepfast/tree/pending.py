@@ -8,7 +8,9 @@ the tree will have then.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from heapq import merge
+from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -21,17 +23,29 @@ if TYPE_CHECKING:
     from keepfast.tree.tree import Tree
 
 
-# Of a znode's data: beyond this, to copy it or to compute its CRC takes longer than all else.
+# Of a znode's data: beyond this, to copy it or to compute its CRC takes longer than everything
+# else.
 LARGE_BYTES: Final = 1024
 # How many CRCs of znodes with large data are kept.
-_MOST_REMEMBERED: Final = 4096
+_MAX_REMEMBERED: Final = 4096
 
+# How many times as many texts are sorted in a turn as operations are prepared.
+_SORTED_AT_ONCE: Final = 8
 _NO_STEPS: Final[list[Step]] = []
 _GONE: Final = b""
 _UNKNOWN: Final[tuple[bytes, int]] = (b"", -1)
 # What stands for ephemeralOwner in a stat without one, and in none.
 _NO_OWNERS: Final = frozenset((bytes(8), b""))
 _key_at: Final = Struct(">q").unpack_from
+
+
+def sorted_in_slices(texts: list[str], size: int) -> Generator[None, None, Iterable[str]]:
+    """The same texts in order: sorted a run at a time, and merged while they are asked for."""
+    runs: list[list[str]] = []
+    for start in range(0, len(texts), _SORTED_AT_ONCE * size):
+        runs.append(sorted(texts[start : start + _SORTED_AT_ONCE * size]))
+        yield
+    return merge(*runs) if len(runs) > 1 else chain(*runs)
 
 
 class PendingChanges:
@@ -96,7 +110,7 @@ class PendingChanges:
 
     def remember(self, path: str, node: PendingNode) -> None:
         """Keep the CRC of a znode with large data, which the tree has now."""
-        if len(self._crcs) >= _MOST_REMEMBERED:
+        if len(self._crcs) >= _MAX_REMEMBERED:
             self._crcs.clear()
         self._crcs[path] = node.stat, node.crc
 
@@ -180,12 +194,28 @@ class PendingChanges:
     def ephemerals(self, session_id: int) -> list[str]:
         """The ephemerals of a session once all is applied, sorted."""
         nodes = self.nodes
-        there = self._tree.ephemerals.get(session_id, ())
         # Of those that no txn changes, the tree knows whose they are.
-        paths = [path for path in there if path not in nodes]
-        changed = {path for path in there if path in nodes} | self.owned.get(session_id, set())
-        paths += [path for path in changed if self._owner(path) == session_id]
-        return sorted(paths)
+        candidates = self._candidates(session_id)
+        return sorted([p for p in candidates if p not in nodes or self._owner(p) == session_id])
+
+    def ephemerals_in_slices(
+        self, session_id: int, size: int
+    ) -> Generator[None, None, Iterable[tuple[str, PendingNode]]]:
+        """The same with their znodes, each found when it is asked for; txns may be applied."""
+        candidates = self._candidates(session_id)
+        ordered = yield from sorted_in_slices(candidates, size)
+        return self._owned_by(session_id, ordered)
+
+    def _owned_by(self, session_id: int, paths: Iterable[str]) -> Iterator[tuple[str, PendingNode]]:
+        for path in paths:
+            node = self.find(path)
+            if node is not None and owner_of(node.stat) == session_id:
+                yield path, node
+
+    def _candidates(self, session_id: int) -> list[str]:
+        """Its ephemerals in the tree, and those that txns create; some of them a txn deletes."""
+        there = self._tree.ephemerals.get(session_id, ())
+        return [*there, *self.owned.get(session_id, set()).difference(there)]
 
     def _owner(self, path: str) -> int:
         node = self.find(path)
@@ -241,7 +271,7 @@ class PendingChanges:
             self._settled.extend(txns.popleft()[1])
 
     def forget_some(self, count: int) -> bool:
-        """Forget some of the changes that the tree has; gives whether there are more."""
+        """Forget some of the changes that the tree has; returns whether there are more."""
         settled = self._settled
         self._forget([settled.popleft() for _ in range(min(count, len(settled)))])
         return bool(settled)

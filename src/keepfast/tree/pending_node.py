@@ -12,7 +12,7 @@ PlainStat = tuple[bytes, bytes, bytes, bytes, int]
 
 
 class PendingNode(msgspec.Struct, gc=False, eq=False):
-    """A znode as the prepared txns leave it. Never changed: each txn makes a new one.
+    """A znode as the prepared txns leave it. Immutable: each txn creates a new one.
 
     A Struct for the same reasons as `Node`: several are made for each write.
     """

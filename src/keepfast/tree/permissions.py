@@ -8,13 +8,13 @@ ACL gives permissions to ids that it matches; how, depends on its scheme:
     sasl     the name exactly; the id `super` matches every entry
     x509     the name exactly
     ip       address, or address/bits; v4 or v6
-    auth     only in requests: stands for the ids of the connection that prove who it is
+    auth     only in requests: stands for the ids that the connection has authenticated
 
 An id of the scheme `super` may do anything.
 
-Clients choose the length of both lists. A check costs one look-up for each id or each entry,
-whichever are fewer, never their product: a long ACL is kept with an index (`LargeAcl`), many ids
-are looked at as a set.
+Clients choose the length of both lists. A check costs one lookup per id or per entry, whichever are
+fewer, never their product: a long ACL is kept with an index (`LargeAcl`), many ids are treated as a
+set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SASL_SUPER: Final = Id("sasl", _SUPER)
 _ALL: Final = int(Perms.ALL)
 # Lists up to this length are walked over as they are.
 _FEW: Final = 16
-# Bounds memory only: clients choose the texts. What falls out is parsed again.
+# Bounds memory only: clients choose the texts. What is evicted is parsed again.
 _REMEMBERED_ADDRESSES: Final = 4096
 
 
@@ -64,7 +64,7 @@ class LargeAcl(tuple[ACL, ...]):
     """
 
     _index: _AclIndex | None = None
-    # The ids that were asked about last, and what they are granted: one client often asks again.
+    # The ids checked last, and what they are granted: one client often repeats a check.
     _last: tuple[tuple[Id, ...], int] | None = None
 
     def granted(self, ids: tuple[Id, ...]) -> int:
@@ -81,7 +81,7 @@ class LargeAcl(tuple[ACL, ...]):
 
 
 def kept_acl(acl: AclList) -> AclList:
-    """The same list in the form in which it is kept."""
+    """The same list in the form in which it is stored."""
     return acl if len(acl) <= _FEW or isinstance(acl, LargeAcl) else LargeAcl(acl)
 
 
@@ -159,7 +159,7 @@ class _HeldIds(NamedTuple):
     others: tuple[Id, ...]
 
 
-# The ids that were looked at last: requests of one client come in groups.
+# The ids checked last: requests of one client come in groups.
 _last_held = _HeldIds((), frozenset(), ())
 
 
@@ -183,7 +183,7 @@ def fixed_acl(acl: AclList | None, ids: Iterable[Id], options: PrepareOptions) -
     if acl is OPEN_ACL or (len(acl) == 1 and acl[0].id == ANYONE):
         return acl
     schemes = options.schemes
-    # In the order of the list; whatever `auth` stands for is there once, however often it is asked.
+    # In list order; the ids that `auth` stands for occur once, however often it is used.
     fixed: dict[ACL, None] = {}
     proven: list[Id] | None = None
     expanded: set[int] = set()
@@ -239,7 +239,7 @@ def _address_matches(address: str, expression: str) -> bool:
 def _network(expression: str) -> IPv4Network | IPv6Network | None:
     address, slash, bits = expression.partition("/")
     if slash and not (bits.isascii() and bits.isdigit()):
-        # Otherwise a netmask would pass, which Java does not understand.
+        # Otherwise a netmask would be accepted, which Java does not understand.
         return None
     try:
         ip_address(address)

@@ -1,19 +1,19 @@
 """The fast path of a plain setData, from the bytes of the request to the changed znode.
 
-Most writes are of one kind, and nothing is wrong with them: a setData of a znode that everybody may
-write, by a session that is there, with a version that fits. Prepared and applied as all others are,
-such a write is decoded into records, encoded again, and computed twice, on the pending tree and
-on the tree. Here each byte and each digest is computed once:
+Most writes are of one kind, and valid: a setData on a world-writable znode, by an existing session,
+with a matching version. Prepared and applied like all others, such a write is decoded into records,
+encoded again, and computed twice, on the pending tree and on the tree. Here each byte and each
+digest is computed once:
 
     prepare           request -> the entry for the log, and the znode as it will be, as a change
                       that is pending
     Tree.take_data    once it is committed: data and stat of that znode go into the tree
     apply_plain_set   the same on a learner, from the entry of the log
 
-Whatever is not plain, or cannot be seen to be at once, is refused by `prepare` without a trace and
-left to `Preparer`; so no error of a client is decided here. That a change fits the tree (R12) is
-checked as strictly as in `Tree.apply`: the znode must be the very one that it was prepared on, byte
-for byte of its stat, and the tree's digest must become the one that was logged.
+Whatever is not plain, or not obviously so, is declined by `prepare` without side effects and left
+to `Preparer`; so no client error is decided here. That a change fits the tree (R12) is checked as
+strictly as in `Tree.apply`: the znode must be the very one that it was prepared on, byte for byte
+of its stat, and the tree's digest must become the one that was logged.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 _SET_DATA: Final = OpCode.SET_DATA.value
 _WRITE: Final = Perms.WRITE
 _ANY_VERSION: Final = -1
-# How many znodes stay pending that the tree has; none with large data does.
-_MOST_KEPT: Final = 4096
+# How many znodes already in the tree stay pending; none with large data does.
+_MAX_KEPT: Final = 4096
 # After it versions wrap.
 _LAST_VERSION: Final = (1 << 31) - 2
 
-# Bound once: each look-up of an attribute shows here.
+# Bound once: each attribute lookup shows here.
 _int_at: Final = Struct(">i").unpack_from
 _key_at: Final = Struct(">q").unpack_from
 # A request after its header: length and path, length and data, version.
-_LEAST_REQUEST: Final = 14
+_MIN_REQUEST: Final = 14
 # czxid, mzxid, ctime, mtime and version, cversion to ephemeralOwner, pzxid.
 _stat_pieces: Final = Struct(">8s8s8s12s16s8s").unpack
 _pack_zxid: Final = Struct(">q").pack
 _pack_mtime_version: Final = Struct(">qi").pack
-# Of an entry: the header in front of the body; the version, which ends the body, and the digest.
+# Of an entry: the header before the body; the version, which ends the body, and the digest.
 _HEADER: Final = Struct(">qiqqi")
 _HEADER_SIZE: Final = 32
 _PATH_AT: Final = 36
 _END: Final = Struct(">iiQ")
 _END_SIZE: Final = 16
-_LEAST_ENTRY: Final = _PATH_AT + 2 + 4 + _END_SIZE
+_MIN_ENTRY: Final = _PATH_AT + 2 + 4 + _END_SIZE
 _pack_header, _header_at = _HEADER.pack, _HEADER.unpack_from
 _pack_end, _end_at = _END.pack, _END.unpack_from
 _VERSION_AT: Final = 32
@@ -89,7 +89,7 @@ class PlainSets:
         """The txn for a request whose body begins at `offset`; None: it is not plain."""
         end = len(request)
         start = offset + 4
-        if end - offset < _LEAST_REQUEST:
+        if end - offset < _MIN_REQUEST:
             return None
         data_at = start + _int_at(request, offset)[0]
         if not start + 1 < data_at <= end - 8:
@@ -158,7 +158,7 @@ class PlainSets:
         """
         changed, owned = self._changed, self._pending.owned
         is_large = len(new.data or b"") > LARGE_BYTES
-        if owned or len(changed) > _MOST_KEPT or is_large:
+        if owned or len(changed) > _MAX_KEPT or is_large:
             if changed.get(path) is new:
                 del changed[path]
                 if is_large:
@@ -171,12 +171,11 @@ def apply_plain_set(tree: Tree, entry: bytes) -> tuple[Zxid, int, int, str, Node
     """Apply an entry of the log that is a plain setData; None: nothing was done, use `Tree.apply`.
 
     For a learner, whose leader prepared the txn: its version must directly follow ours, and the
-    digest after it must be the one that it carries; where anything differs, it is for the general
-    way to say what. Gives zxid, session id, cxid, path and the changed znode. Raises
-    ReplayConflict.
+    digest after it must be the one that it carries; if anything differs, the slow path reports
+    what. Returns zxid, session id, cxid, path and the changed znode. Raises ReplayConflict.
     """
     end = len(entry)
-    if end < _LEAST_ENTRY:
+    if end < _MIN_ENTRY:
         return None
     session_id, cxid, zxid, time_ms, type_ = _header_at(entry)
     data_at = _PATH_AT + _int_at(entry, _HEADER_SIZE)[0]

@@ -100,7 +100,7 @@ _CLOSE_SESSION_BYTES: Final = 64
 _SUB_TXN_BYTES: Final = 16
 _LIMITS_OF_ROOT: Final = limits_path("")
 _NO_TTL: Final = -1
-# How many times as many changes are forgotten in a turn as are worked out.
+# How many times as many changes are forgotten in a turn as are computed.
 _FORGOTTEN: Final = 4
 # The constructors of these NamedTuples take twice as long.
 _new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
@@ -126,7 +126,7 @@ _NOT_TRIED: Final = SubTxn(_ERROR, encode_txn_body(ErrorTxn(ErrorCode.RUNTIME_IN
 
 
 class Preparer:
-    """Makes txns of requests, for one leader's term.
+    """Turns requests into txns, for one leader's term.
 
     Each call of `prepare` is followed, once its txn is committed, by `apply`, in the same order.
     The tree changes by these txns alone as long as the Preparer is used.
@@ -183,7 +183,7 @@ class Preparer:
     ) -> Generator[None, None, tuple[LogEntry, LongTxn | None]]:
         """`prepare` of a request that `is_long`, a slice each time that the next one is asked for.
 
-        Nothing else may be prepared meanwhile; txns may be applied. Gives what `apply` installs,
+        Nothing else may be prepared meanwhile; txns may be applied. Returns what `apply` installs,
         too; None: it applies the txn in one piece.
         """
         self._begin(zxid, type_)
@@ -204,7 +204,7 @@ class Preparer:
         return entry, txn
 
     def tidy(self) -> bool:
-        """Forget some of what long txns left behind; gives whether there is more."""
+        """Forget some of what long txns left behind; returns whether there is more."""
         return self._pending.forget_some(_FORGOTTEN * self._slice_size)
 
     def _begin(self, zxid: Zxid, type_: int) -> _Handler:
@@ -316,15 +316,13 @@ class Preparer:
             raise KeeperError(ErrorCode.NO_AUTH, path)
 
     def _find(self, path: str) -> PendingNode:
-        node = self._pending.find(path)
-        if node is None:
+        if (node := self._pending.find(path)) is None:
             raise KeeperError(ErrorCode.NO_NODE, path)
         return node
 
     def _find_named(self, path: str) -> PendingNode:
         """The znode at a path that may be none: what is there has a path that may be."""
-        node = self._pending.find(path)
-        if node is None:
+        if (node := self._pending.find(path)) is None:
             check_path(path)
             raise KeeperError(ErrorCode.NO_NODE, path)
         return node
@@ -530,12 +528,14 @@ class Preparer:
         self, caller: Caller, zxid: int, _time_ms: int, _request: None
     ) -> Generator[None, None, TxnBody]:
         session_id = caller.session_id
-        paths = self._pending.ephemerals(session_id)
-        for number, path in enumerate(paths, 1):
+        owned = yield from self._pending.ephemerals_in_slices(session_id, self._slice_size)
+        paths: list[str] = []
+        for number, (path, node) in enumerate(owned, 1):
             if not number % self._slice_size:
                 yield
             parent_path = path[: path.rfind("/")] or ROOT
-            self._put_deletion(zxid, path, self._find(path), parent_path, self._find(parent_path))
+            self._put_deletion(zxid, path, node, parent_path, self._find(parent_path))
+            paths.append(path)
         self._note_session(zxid, session_id, is_open=False)
         self._ephemeral_sizes.ended(session_id)
         return CloseSessionTxn(tuple(paths))

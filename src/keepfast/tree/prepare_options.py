@@ -43,7 +43,7 @@ class PrepareOptions(msgspec.Struct, frozen=True):
     # How many ephemerals a session may have. Small: sessions with many are refused more (-125).
     # Large: others wait for a moment while very many go at once.
     max_ephemerals: int = 20_000
-    # Operations of one txn that are worked out in one turn of the loop, on all servers: 2 ms. A txn
-    # with no more is worked out at once. Small: longer ones take many turns, and all writes wait.
+    # Operations of one txn that are computed in one turn of the loop, on all servers: 2 ms. A txn
+    # with no more is computed at once. Small: longer ones take many turns, and all writes wait.
     # Large: everybody waits.
     slice_size: int = 250

@@ -1,15 +1,15 @@
 """Quotas: limits on the number of znodes and bytes below a path.
 
-A client makes them, as ordinary znodes:
+Clients create them as ordinary znodes:
 
     /zookeeper/quota/p/zookeeper_limits    count=10,bytes=-1
     /zookeeper/quota/p/zookeeper_stats     count=3,bytes=17
 
-The limits znode turns the quota on /p on, its deletion turns it off. The stats znode is counted
-when it is created; from then on each server rewrites its data in place whenever something below
-/p changes, with no txn and no new version. The deepest quota on a path counts a change, and it
-alone. All quotas are counted anew when a snapshot is loaded. So the stats are derived, and may
-differ between servers: no digest covers them.
+Creating the limits znode enables the quota on /p, deleting it disables it. The stats znode is
+counted when it is created; from then on each server rewrites its data in place whenever something
+below /p changes, with no txn and no new version. Only the deepest quota on a path counts a change.
+All quotas are recounted when a snapshot is loaded. So the stats are derived, and may differ between
+servers: no digest covers them.
 """
 
 from __future__ import annotations

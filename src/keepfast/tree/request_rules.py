@@ -1,4 +1,4 @@
-"""What a request has to keep, whatever else it asks for; KeeperError if it does not."""
+"""The rules that every request must obey; KeeperError if it does not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CREATE_CONTAINER: Final = OpCode.CREATE_CONTAINER.value
 
 
 def check_path(path: str) -> None:
-    """Refuse what is no path."""
+    """Refuse what is not a path."""
     problem = path_problem(path)
     if problem is not None:
         raise KeeperError(ErrorCode.BAD_ARGUMENTS, f"{path!r} {problem}")
@@ -44,10 +44,10 @@ def checked_parent(path: str) -> str:
 
 
 def next_version(current: int, expected: int, path: str) -> int:
-    """The version behind a change that expects this one."""
+    """The version after a change that expects this one."""
     if expected not in (_ANY_VERSION, current):
         raise KeeperError(ErrorCode.BAD_VERSION, path)
-    # Never -1: a client could not ask for it, because in a request it means any version.
+    # Never -1: a client could not request it, because in a request it means any version.
     return signed_int(current + 1) if current != -2 else 0
 
 
@@ -69,7 +69,7 @@ def checked_mode(options: PrepareOptions, flags: int, type_: int, ttl: int, path
 
 
 def check_quota(tree: Tree, path: str, bytes_diff: int, count_diff: int) -> None:
-    """Refuse what the tree, as it is now, has no room for."""
+    """Refuse what exceeds a quota of the tree as it is now."""
     quota = deepest_quota(tree.quotas, path) if tree.quotas else None
     if quota is None:
         return

@@ -1,13 +1,13 @@
 """Exact application: each function checks that a txn fits the tree, then changes it.
 
-The leader computed the txn on the tree that we must have too. So versions in it directly follow
-ours, what it creates is not there, and what it changes is. Whatever does not fit raises
+The leader computed the txn against the tree that we must have as well. So versions in it directly
+follow ours, what it creates is not there, and what it changes is. Whatever does not fit raises
 ReplayConflict before the first change (rule R12).
 
-A multi is first run on a draft: copies of the znodes it touches, laid over the tree. Only if all of
-it fits there is it applied.
+A multi is first run on a draft: copies of the znodes it touches, laid over the tree. It is applied
+only if all of it fits there.
 
-Not refused, because sound histories of Apache hold them: closing a session that is not known (a
+Not refused, because valid Apache histories contain them: closing a session that is not known (a
 client's close and an expiry cross), opening one again, an ephemeral of a session that is not known.
 """
 
@@ -136,7 +136,7 @@ def check_version(zxid: int, path: str, what: str, current: int, given: int) -> 
 
 
 def check_ttl(zxid: int, path: str, ttl_ms: int) -> None:
-    """Refuse a TTL that does not fit into ephemeralOwner. A Java server stops on it, for good."""
+    """Refuse a TTL that does not fit into ephemeralOwner: a Java server never recovers from it."""
     if not 0 < ttl_ms <= MAX_TTL_MS:
         raise ReplayConflict(zxid, path, f"create: a TTL of {ttl_ms} ms is out of range")
 
@@ -282,7 +282,7 @@ class Draft:
             self._put(path, stat_of_create(zxid, time_ms, owner))
             if cversion > cversion_of(parent.stat):
                 self._put(parent_path, stat_after_create(parent.stat, cversion, zxid))
-            # One that was deleted in this multi left its old count behind.
+            # One that was deleted in this multi left its old count after.
             self._counts[path] = 0
             self._count(parent_path, 1)
 
@@ -347,7 +347,7 @@ def failed_multi(ops: tuple[SubTxn, ...]) -> Outcome | None:
             code = known
             error = error or code
         else:
-            # In front of the one that failed: it would have succeeded. After it: not tried.
+            # Before the one that failed: it would have succeeded. After it: not tried.
             code = ErrorCode.RUNTIME_INCONSISTENCY if error else ErrorCode.OK
         result = made.get(code)
         if result is None:

@@ -57,7 +57,7 @@ _DELETED: Final = ChangeKind.DELETED
 _DATA: Final = ChangeKind.DATA
 _ACL: Final = ChangeKind.ACL
 _key_at: Final = Struct(">q").unpack_from
-# Low: a list whose children change a lot is made anew each time. High: memory for nothing.
+# Low: a list whose children change a lot is rebuilt each time. High: wasted memory.
 # Not Final, which would put the number into compiled code: tests make it small.
 _MAX_LISTED_CHANGES = 10_000
 
@@ -66,7 +66,8 @@ class Tree:
     """The replicated state of a server.
 
     Fields are for reading. `find` is replaced when the tree is frozen and thawed: call it
-    as `tree.find(path)`, never keep it. A znode that it gives may be replaced by the next `apply`.
+    as `tree.find(path)`, never keep it. A znode that it returns may be replaced by the next
+    `apply`.
     """
 
     __slots__ = (
@@ -107,7 +108,7 @@ class Tree:
         # Lengths of all paths and data. (Apache's counts the root twice.)
         self.data_size = 0
         self.descendants = DescendantCounts()
-        # Path -> the children that came and went since somebody began to keep a list of them.
+        # Path -> the children added and removed since a list of them was cached.
         self.listed: dict[str, list[str]] = {}
         # Session id -> timeout in ms.
         self.sessions: dict[int, int] = {}
@@ -117,7 +118,7 @@ class Tree:
         self.ttls: set[str] = set()
         # Paths that have a quota.
         self.quotas: set[str] = set()
-        # What /zookeeper/config held before the last change of the members that was applied here.
+        # What /zookeeper/config held before the last membership change applied here.
         self.config_before: bytes | None = None
         if nodes is None:
             self._adopt(ROOT, make_node(b"", OPEN_KEY, NEW_STAT))
@@ -133,7 +134,7 @@ class Tree:
             self._adopt(CONFIG, make_node(b"", self.acls.acquire(READ_ACL), stat))
 
     def put_config(self, text: bytes, version: int) -> None:
-        """Have /zookeeper/config say which membership holds; as in Apache, this is no txn.
+        """Have /zookeeper/config say which membership holds; as in Apache, this is not a txn.
 
         Apache's servers enter the time of their own clock, so that theirs differ; ours do not.
         """
@@ -146,7 +147,7 @@ class Tree:
         return self.acls.lists[node.acl]
 
     def paths(self) -> Iterable[str]:
-        """All paths. The tree must not change while they are walked over."""
+        """All paths. The tree must not change while they are iterated."""
         return self.nodes.paths()
 
     # -- txns ------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class Tree:
         delta: int,
         digest: int,
     ) -> Node:
-        """Make the change of a setData that was computed on this very tree; gives the znode.
+        """Install a setData that was computed on this very tree; returns the znode.
 
         It is what `apply` of the txn would do, with what plain_sets.py computed for it: data and
         stat after the txn, the stat before, what is added to the sum of the CRCs, and the digest
@@ -219,7 +220,7 @@ class Tree:
     def apply_fuzzy(self, header: TxnHeader, body: TxnBody | None) -> Outcome:
         """Apply a txn that a part of the tree may already hold; the outcome is for counting only.
 
-        Only for txns after the zxid of a snapshot that was copied while txns went on, up to the
+        Only for txns after the zxid of a snapshot that was copied while txns continued, up to the
         last txn that can be in it (`TreeBuilder.max_zxid_seen`). After that, the tree is exact.
         """
         outcome = fuzzy.apply(self, header, body)
@@ -242,7 +243,7 @@ class Tree:
     # -- copies of one moment --------------------------------------------------------------------
 
     def freeze(self) -> FrozenTree:
-        """The tree as it is now; writes may continue. See `nodemap` for how.
+        """The tree as it is now; writes may continue. `nodemap` explains how.
 
         One at a time: the FrozenTree must be closed, and thawed, before the next. What is left to
         thaw is thawed here.
@@ -267,9 +268,10 @@ class Tree:
         return self.nodes.is_frozen
 
     def thaw_step(self, budget: int) -> bool:
-        """Take back up to `budget` changes made while frozen; True when there is nothing left.
+        """Merge up to `budget` changes made while frozen; True when none are left.
 
-        About 0.2 us each. Reads and writes are right at any time, only a bit slower until then.
+        About 0.2 us each. Reads and writes are correct at any time, only slightly slower until
+        then.
         """
         is_done = self.nodes.thaw_step(budget)
         self.find = self.nodes.find
@@ -324,7 +326,7 @@ class Tree:
     def delete_node(
         self, path: str, node: Node, parent_path: str, parent: Node, zxid: int
     ) -> Change:
-        """Take out a znode that is there and has no children."""
+        """Remove an existing znode that has no children."""
         acls = self.acls
         self.note_deletion(parent_path, parent, zxid)
         if parent.children is not None:
@@ -454,12 +456,12 @@ class Tree:
         node.put_stat(stat)
 
     def note_child(self, parent_path: str, path: str) -> None:
-        """Note that a child came or went, where a list of the children is kept."""
+        """Record that a child was added or removed, if a list of the children is cached."""
         changed = self.listed.get(parent_path)
         if changed is not None:
             changed.append(path)
             if len(changed) > _MAX_LISTED_CHANGES:
-                del self.listed[parent_path]  # by then it is made anew
+                del self.listed[parent_path]  # by then it is rebuilt
 
     def own_path(self, owner: int, path: str) -> None:
         """Note that a znode has an ephemeralOwner."""
@@ -518,7 +520,7 @@ class Tree:
             return
         stats = stats_path(quota)
         node = self.find(stats)
-        # The client tool makes the limits first; until the statistics are there, nothing counts.
+        # The client tool creates the limits first; until the statistics exist, nothing is counted.
         if node is None:
             return
         counts = parse_counts(node.data)

@@ -1,14 +1,15 @@
-"""Watches: who is told of which change.
+"""Watches: who is notified of which change.
 
-    kind         set by                     told of                                      goes
-    data         getData, exists            created, deleted, data changed: this znode   when told
-    child        getChildren                deleted: this znode; children changed        when told
+    kind         set by                     notified of                                  goes
+    data         getData, exists            created, deleted, data changed: this znode   on event
+    child        getChildren                deleted: this znode; children changed        on event
     persistent   addWatch, mode 0           both of the above                            on removal
     recursive    addWatch, mode 1           created, deleted, data changed: this znode   on removal
                                             and everything below it; never children changed
 
-A watcher is told of one change once, whatever watches of its own the change meets. Watchers belong
-to connections; a table never outlives the server that it is in.
+A watcher is notified once per change, however many of its watches match. Watchers
+belong to connections; a table never outlives the server that it is in. Paths may be
+watched that no znode has, so the memory of one watcher's watches is bounded.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from keepfast.tree.outcome import Change, ChangeKind
 from keepfast.tree.paths import ROOT
-from keepfast.wire import AclList, EventType
+from keepfast.wire import AclList, ErrorCode, EventType, KeeperError
 
 W = TypeVar("W")
 
-# Watches of one who is gone that are forgotten in one turn of the loop: 1 ms.
-MOST_FORGOTTEN: Final = 2000
+# Memory of a watch without the characters of its path, and the most that a character may take.
+_WATCH_BYTES: Final = 400
+_CHARACTER_BYTES: Final = 4
+
+# Levels of a path that may be watched recursively: each is looked up for every change.
+MAX_LEVELS: Final = 64
+
+# Watches of a disconnected client removed in one turn of the loop: 1 ms.
+MAX_FORGOTTEN: Final = 2000
 
 _CREATED: Final = ChangeKind.CREATED
 _DELETED: Final = ChangeKind.DELETED
@@ -41,7 +49,7 @@ class WatchKind(IntEnum):
 
 
 class Alert(NamedTuple, Generic[W]):
-    """One event and those who are to be told of it, if the ACL lets them."""
+    """One event and those to be notified of it, if the ACL allows it."""
 
     type: int
     path: str
@@ -50,15 +58,58 @@ class Alert(NamedTuple, Generic[W]):
     watchers: dict[W, None]
 
 
+class DataWatches(NamedTuple, Generic[W]):
+    """Paths whose data is watched, and by whom; one path may be there more than once.
+
+    To sort it out takes long where there are very many, and can be done in another thread.
+    """
+
+    items: list[tuple[str, dict[W, None]]]
+    gone: frozenset[W]
+
+    def by_path(self) -> dict[str, set[W]]:
+        """Path -> watchers. What is watched may change meanwhile."""
+        paths: dict[str, set[W]] = {}
+        for path, watchers in self.items:
+            # All at once, while no other thread runs.
+            left = set(watchers) - self.gone
+            if left:
+                paths.setdefault(path, set()).update(left)
+        return paths
+
+
+def _size_of(path: str) -> int:
+    """The memory that a watch takes, about."""
+    return _WATCH_BYTES + len(path) * (1 if path.isascii() else _CHARACTER_BYTES)
+
+
 class WatchTable(Generic[W]):
     """All watches of one server."""
 
-    __slots__ = ("_by_watcher", "_gone", "_tables", "count")
+    __slots__ = (
+        "_by_watcher",
+        "_deepest",
+        "_gone",
+        "_last_above",
+        "_last_parent",
+        "_max_bytes",
+        "_sizes",
+        "_tables",
+        "count",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        """`max_bytes`: what the watches of one watcher may take."""
         self._tables: tuple[dict[str, dict[W, None]], ...] = ({}, {}, {}, {})
         self._by_watcher: dict[W, tuple[set[str], ...]] = {}
-        # Those whose connections are gone, and some of whose watches are still to be forgotten.
+        self._sizes: dict[W, int] = {}
+        self._max_bytes = max_bytes
+        # Levels of the deepest path that was ever watched recursively.
+        self._deepest = 0
+        # The answer to the last question of who watches a path or one above it.
+        self._last_parent: str | None = None
+        self._last_above: dict[W, None] = {}
+        # Watchers that have disconnected, and some of whose watches are still to be removed.
         self._gone: dict[W, None] = {}
         self.count = 0
 
@@ -66,14 +117,26 @@ class WatchTable(Generic[W]):
         return self.count > 0
 
     def add(self, kind: WatchKind, path: str, watcher: W) -> None:
-        """Set a watch; setting it again changes nothing."""
+        """Set a watch; setting it again changes nothing. Raises KeeperError if it is too much."""
         table = self._tables[kind]
         watchers = table.get(path)
+        if watchers is not None and watcher in watchers:
+            return
+        levels = 0
+        if kind is WatchKind.RECURSIVE:
+            levels = path.count("/")
+            if levels > MAX_LEVELS:
+                raise KeeperError(ErrorCode.QUOTA_EXCEEDED, "a recursive watch of too deep a path")
+            self._last_parent = None
+        size = self._sizes.get(watcher, 0) + _size_of(path)
+        if size > self._max_bytes:
+            raise KeeperError(ErrorCode.QUOTA_EXCEEDED, "the connection has too many watches")
+        self._sizes[watcher] = size
         if watchers is None:
             watchers = table[path] = {}
-        elif watcher in watchers:
-            return
         watchers[watcher] = None
+        if levels > self._deepest:
+            self._deepest = levels
         paths = self._by_watcher.get(watcher)
         if paths is None:
             paths = self._by_watcher[watcher] = (set(), set(), set(), set())
@@ -81,7 +144,7 @@ class WatchTable(Generic[W]):
         self.count += 1
 
     def remove(self, kind: WatchKind, path: str, watcher: W) -> bool:
-        """Take a watch away; False if it was not set."""
+        """Remove a watch; False if it was not set."""
         table = self._tables[kind]
         watchers = table.get(path)
         if watchers is None or watcher not in watchers:
@@ -89,7 +152,9 @@ class WatchTable(Generic[W]):
         del watchers[watcher]
         if not watchers:
             del table[path]
+        self._last_parent = None
         self._by_watcher[watcher][kind].discard(path)
+        self._sizes[watcher] -= _size_of(path)
         self.count -= 1
         return True
 
@@ -98,28 +163,29 @@ class WatchTable(Generic[W]):
         return watcher in self._tables[kind].get(path, ())
 
     def drop(self, watcher: W) -> bool:
-        """Tell a watcher of nothing more: its connection is gone.
+        """Notify a watcher of nothing more: its connection is gone.
 
         Gives whether `forget_some` is wanted, because it has too many watches to forget at once.
         """
         if watcher not in self._by_watcher:
             return False
         self._gone[watcher] = None
-        if sum(map(len, self._by_watcher[watcher])) > MOST_FORGOTTEN:
+        if sum(map(len, self._by_watcher[watcher])) > MAX_FORGOTTEN:
             return True
-        self._forget(watcher, MOST_FORGOTTEN)
+        self._forget(watcher, MAX_FORGOTTEN)
         return False
 
     def forget_some(self) -> bool:
-        """Forget some watches of those who are gone; gives whether there are more."""
+        """Remove some watches of disconnected clients; returns whether there are more."""
         for watcher in self._gone:
-            self._forget(watcher, MOST_FORGOTTEN)
+            self._forget(watcher, MAX_FORGOTTEN)
             break
         return bool(self._gone)
 
     def _forget(self, watcher: W, most: int) -> None:
-        """Forget up to so many watches of one who is gone."""
+        """Remove up to this many watches of a disconnected client."""
         left = most
+        self._last_parent = None
         for table, watched in zip(self._tables, self._by_watcher[watcher], strict=True):
             count = min(left, len(watched))
             for _ in range(count):
@@ -132,6 +198,7 @@ class WatchTable(Generic[W]):
             left -= count
         if not any(self._by_watcher[watcher]):
             del self._by_watcher[watcher]
+            del self._sizes[watcher]
             del self._gone[watcher]
 
     def meet(self, paths: Set[str]) -> bool:
@@ -154,19 +221,21 @@ class WatchTable(Generic[W]):
             return []
         alerts: list[Alert[W]] = []
         if kind is _DATA or kind is _CREATED or kind is _DELETED:
-            watchers = self._taken(WatchKind.DATA, path)
-            if kind is _DELETED:
+            watchers = self._taken(WatchKind.DATA, path) if path in data else {}
+            if kind is _DELETED and path in child:
                 watchers |= self._taken(WatchKind.CHILD, path)
-            watchers |= persistent.get(path, {})
+            if path in persistent:
+                watchers |= persistent[path]
             if recursive:
-                watchers |= self._recursive(path)
+                watchers |= self._above(parent) if path not in recursive else self._recursive(path)
             for watcher in self._gone:
                 watchers.pop(watcher, None)
             if watchers:
                 alerts.append(Alert(int(kind), path, change.acl, watchers))
         if change.parent_acl is not None:
-            watchers = self._taken(WatchKind.CHILD, parent)
-            watchers |= persistent.get(parent, {})
+            watchers = self._taken(WatchKind.CHILD, parent) if parent in child else {}
+            if parent in persistent:
+                watchers |= persistent[parent]
             for watcher in self._gone:
                 watchers.pop(watcher, None)
             if watchers:
@@ -175,23 +244,39 @@ class WatchTable(Generic[W]):
         return alerts
 
     def _taken(self, kind: WatchKind, path: str) -> dict[W, None]:
-        """The watchers of a path, whose watches this uses up."""
-        watchers = self._tables[kind].pop(path, None)
-        if watchers is None:
-            return {}
+        """The watchers of a path that is watched, whose watches this uses up."""
+        watchers = self._tables[kind].pop(path)
+        size = _size_of(path)
         for watcher in watchers:
             self._by_watcher[watcher][kind].discard(path)
+            self._sizes[watcher] -= size
         self.count -= len(watchers)
         return watchers
 
+    def _above(self, parent: str) -> dict[W, None]:
+        """Who watches a path or one above it; mostly it is the same one that is asked for."""
+        if self._last_parent != parent:
+            self._last_parent, self._last_above = parent, self._recursive(parent)
+        return self._last_above
+
     def _recursive(self, path: str) -> dict[W, None]:
+        """Who watches a path or one above it, the lowest first."""
         table = self._tables[WatchKind.RECURSIVE]
+        watched = [table.get(ROOT)]
+        stop = 0
+        # From the top: a path may have thousands of levels below the last one that can be watched.
+        for _ in range(self._deepest):
+            stop = path.find("/", stop + 1)
+            if stop < 0:
+                if path != ROOT:
+                    watched.append(table.get(path))
+                break
+            watched.append(table.get(path[:stop]))
         found: dict[W, None] = {}
-        while True:
-            found |= table.get(path, {})
-            if path == ROOT:
-                return found
-            path = path[: path.rfind("/")] or ROOT
+        for watchers in reversed(watched):
+            if watchers:
+                found |= watchers
+        return found
 
     # -- for reports -----------------------------------------------------------------------------
 
@@ -199,25 +284,25 @@ class WatchTable(Generic[W]):
         """The number of watches as Apache counts them.
 
         It keeps two tables. A persistent watch is in both, a recursive one in the table of data
-        watches, and a watcher is in a table once a path.
+        watches, and a watcher is in a table once per path.
         """
-        _, child, persistent, recursive = self._tables
-        if not persistent and not recursive:
-            return self.count
-        both = sum(
-            len(watchers | persistent.get(path, {})) for path, watchers in child.items()
-        ) + sum(len(watchers) for path, watchers in persistent.items() if path not in child)
-        return both + sum(map(len, self.watched_paths().values()))
+        data, child, persistent, recursive = self._tables
+        nobody: dict[W, None] = {}
+        total = self.count
+        for path, watchers in persistent.items():
+            by_child = watchers.keys() - child.get(path, nobody).keys()
+            by_data = watchers.keys() - data.get(path, nobody).keys()
+            total += len(by_child) + len(by_data) - len(watchers)
+        for path, watchers in recursive.items():
+            by_data = watchers.keys() - data.get(path, nobody).keys()
+            total += len(by_data - persistent.get(path, nobody).keys()) - len(watchers)
+        return total
 
-    def watched_paths(self) -> dict[str, set[W]]:
-        """Path -> watchers, for watches on data: what Apache reports as watches."""
-        paths: dict[str, set[W]] = {}
-        for kind in (WatchKind.DATA, WatchKind.PERSISTENT, WatchKind.RECURSIVE):
-            for path, watchers in self._tables[kind].items():
-                left = watchers.keys() - self._gone.keys()
-                if left:
-                    paths.setdefault(path, set()).update(left)
-        return paths
+    def data_watches(self) -> DataWatches[W]:
+        """Watches on data, which are what Apache reports as watches."""
+        kinds = (WatchKind.DATA, WatchKind.PERSISTENT, WatchKind.RECURSIVE)
+        items = [item for kind in kinds for item in self._tables[kind].items()]
+        return DataWatches(items, frozenset(self._gone))
 
     def watchers(self) -> Iterator[tuple[W, tuple[set[str], ...]]]:
         """Each watcher with the paths it watches, by kind."""

@@ -1,7 +1,7 @@
 """Bytes to records and back: jute, client protocol, transactions, quorum packets, errors, zxids.
 
-What may live here: the shape of what crosses a wire or a disk, and nothing about what it means. No
-I/O, no clock, no state that outlives a call (but for the parsers of streams). All that other
+What may live here: the format of what crosses a wire or a disk, and nothing about its meaning. No
+I/O, no clock, no state that outlives a call (except in the stream parsers). Everything that other
 packages use is exported here.
 """
 

@@ -1,6 +1,6 @@
-"""From the layout of a record to the source of its two functions.
+"""Generates the source of a record's encoder and decoder from its layout.
 
-What comes out for `SetDataTxn(path: str, data: bytes | None, version: Int)`, shortened:
+The output for `SetDataTxn(path: str, data: bytes | None, version: Int)`, shortened:
 
     def _encode(_record):
         (path, data, version,) = _record
@@ -47,7 +47,7 @@ from keepfast.wire.layout import (
     Nested,
     Text,
     Vector,
-    least_size,
+    min_size,
     usual_lists,
 )
 
@@ -56,7 +56,7 @@ Unpack = Callable[[bytes, int, int, int], tuple[Any, int]]
 
 
 class Source(msgspec.Struct):
-    """A function that is being written, and the values that its names stand for."""
+    """A function under construction, and the values bound to its names."""
 
     lines: list[str]
     names: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -66,11 +66,11 @@ class Source(msgspec.Struct):
         self.lines += ["    " * self.depth + line for line in lines]
 
     def pack(self, letters: str) -> str:
-        """The name of the function that packs these letters of `struct`."""
+        """The name of the function that packs this `struct` format."""
         return self._struct("_pack_", letters, Struct(">" + letters).pack)
 
     def at(self, letters: str) -> str:
-        """The name of the function that unpacks these letters at an offset."""
+        """The name of the function that unpacks this `struct` format at an offset."""
         return self._struct("_at_", letters, Struct(">" + letters).unpack_from)
 
     def _struct(self, prefix: str, letters: str, function: Callable[..., Any]) -> str:
@@ -102,7 +102,7 @@ def not_boolean(what: str, value: int, offset: int) -> MalformedRecord:
 
 
 def encode_strings(strings: tuple[str, ...]) -> bytes:
-    """A vector of ustrings; the way a list of children leaves."""
+    """A vector of ustrings; how a list of children is encoded."""
     pack = jute.INT.pack
     parts = [pack(len(strings))]
     for text in strings:
@@ -142,7 +142,7 @@ def _listed(layout: Layout) -> str:
     return "".join(f"{f.name}, " for f in layout.fields).rstrip()
 
 
-# A part of an encoding: (letter of struct, expression of its value), or ("", expression of bytes).
+# A part of an encoding: (struct letter, expression of its value), or ("", expression of bytes).
 _Part = tuple[str, str]
 
 
@@ -234,7 +234,7 @@ def unpack_source(
     }
     writer = _UnpackWriter(source, record.__name__, nested, encoder, is_exact)
     if layout.is_fixed and not (is_exact and any(f.kind == BOOLEAN for f in layout.fields)):
-        size = layout.least_size
+        size = layout.min_size
         letters = "".join(f.kind.letter for f in layout.fields if isinstance(f.kind, Fixed))
         source.add(f"_stop = _pos + {size}")
         source.add(f"if _stop > _end: raise _ends_early({record.__name__!r}, {size}, _pos, _end)")
@@ -362,8 +362,8 @@ class _UnpackWriter:
         if f.is_nullable:
             source.add("if _n == -1:", f"    {name} = None", "else:")
             source.depth += 1
-        # Before anything is allocated: a count of two thousand million in a short frame is refused.
-        source.add(f"if _n < 0 or _n * {least_size(kind.element)} > _end - _pos:")
+        # Before anything is allocated: a count of two billion in a short frame is refused.
+        source.add(f"if _n < 0 or _n * {min_size(kind.element)} > _end - _pos:")
         source.add(f"    raise _bad_count({what!r}, _n, _start, _end)")
         source.add("_items = []")
         source.add("for _ in range(_n):")

@@ -12,8 +12,8 @@ from keepfast.wire.records import Int, Long, LooseText
 class Id(NamedTuple):
     """Who: a scheme (`world`, `digest`, `ip`, …) and a name inside it.
 
-    kazoo sends the empty name of `auth` as null; a log never holds null here. A scheme that is null
-    is one that nobody knows, as the empty one is.
+    kazoo sends the empty name of `auth` as null; a log never holds null here. A null scheme is an
+    unknown one, like the empty one.
     """
 
     scheme: LooseText

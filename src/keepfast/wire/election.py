@@ -48,7 +48,7 @@ _HELLO: Final = Struct(">qqi")
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """The bytes of a Hello; one that no server could read is our own bug."""
+    """The bytes of a Hello; one that no server could read is a bug of ours."""
     form, server_id, addresses = hello
     if form is HelloForm.V34:
         if addresses or server_id < 0:
@@ -86,7 +86,7 @@ class Notification(NamedTuple):
     """A vote. Fields that the form of the sender lacks are None.
 
     `version` and `config` None: the form of 28 bytes, which also has no peer epoch, or of 40 bytes
-    (3.4), whose version nobody reads.
+    (3.4), whose version no server reads.
     """
 
     state: int
@@ -99,12 +99,12 @@ class Notification(NamedTuple):
 
     @property
     def leader_epoch(self) -> int:
-        """The peer epoch, or what stands for it where the sender does not send it."""
+        """The peer epoch, or its substitute if the sender does not send it."""
         return epoch_of(self.zxid) if self.peer_epoch is None else self.peer_epoch
 
     @property
     def format_version(self) -> int:
-        """As a server of 3.5 or later takes it: 0 for the short forms, whatever they say."""
+        """As 3.5 and later interpret it: 0 for the short forms, whatever they contain."""
         return 0 if self.version is None or self.config is None else self.version
 
 
@@ -117,7 +117,7 @@ _SIZE_44: Final = 44
 
 
 def encode_notification(vote: Notification) -> bytes:
-    """The payload of a frame, in the form that the fields which are not None ask for."""
+    """The payload of a frame, in the form implied by the fields that are not None."""
     data = _VOTE.pack(vote.state, vote.leader, vote.zxid, vote.election_epoch)
     if vote.peer_epoch is None:
         if vote.version is not None or vote.config is not None:

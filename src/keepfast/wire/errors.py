@@ -13,11 +13,11 @@
     │   └── DiskFailed       an error from write or fsync; the process may not trust its memory
     └── InvariantViolation   our own bug; stop the process
 
-What a caller does depends on the branch alone, so a new failure belongs below one of the branches.
-Arguments are kept in `args` unformatted: the errors cross process borders by pickle.
+What a caller does depends on the branch alone, so a new failure belongs under one of the branches.
+Arguments are kept in `args` unformatted: the errors cross process boundaries by pickle.
 """
 
-# ruff: noqa: N818 - these names say what is wrong; the root alone says that it is an error
+# ruff: noqa: N818 - these names say what is wrong; only the root says that it is an error
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class KeepfastError(Exception):
 
 
 class MalformedRecord(KeepfastError):
-    """Bytes that do not hold the record that was expected at `offset`.
+    """Bytes that are not the record expected at `offset`.
 
     The offset counts from the start of the buffer that the caller passed, or from whatever base
     the caller named, and points at the field that could not be read.
@@ -126,7 +126,7 @@ class StorageError(KeepfastError):
 
 
 class CorruptLog(StorageError):
-    """A transaction log holds bytes that no crash explains."""
+    """A transaction log contains damage that no crash explains."""
 
 
 class CorruptSnapshot(StorageError):
@@ -138,7 +138,7 @@ class CorruptManifest(StorageError):
 
 
 class BrokenHistory(StorageError):
-    """Files that are sound one by one do not form one contiguous history."""
+    """Files that are individually valid do not form one contiguous history."""
 
 
 class DiskFull(StorageError):
@@ -150,7 +150,7 @@ class DiskFailed(StorageError):
 
 
 class InvariantViolation(KeepfastError):
-    """A rule of our own is broken: a bug here, not in the data and not in a peer."""
+    """One of our own invariants is broken: a bug here, not in the data and not in a peer."""
 
 
 def invariant(condition: bool, why: str) -> None:

@@ -24,7 +24,7 @@ class FrameParser:
     """Cuts a stream into the payloads of its frames.
 
     Holds at most one incomplete frame. A length that is not allowed raises MalformedRecord as soon
-    as its 4 bytes are there, before the payload is waited for; the connection is of no use then.
+    as its 4 bytes are there, before the payload arrives; the connection is then unusable.
     """
 
     __slots__ = ("_chunks", "_needed", "_offset", "held", "max_frame", "min_frame")
@@ -33,16 +33,16 @@ class FrameParser:
         self.max_frame = max_frame
         self.min_frame = min_frame
         self._chunks: list[bytes] = []
-        # Bytes of a frame that has begun; 0: what comes next begins one.
+        # Size of the frame that has begun; 0: the next byte begins one.
         self.held = 0
         # Below this many bytes there is no point in looking.
         self._needed = 4
-        # Where the first byte held lies in the stream; for errors.
+        # Stream offset of the first byte held; for errors.
         self._offset = 0
 
     @property
     def arriving(self) -> int:
-        """Size of the frame that has begun and is not complete; 0: there is none."""
+        """Size of the frame that has begun and is not complete; 0: none."""
         return self._needed - 4 if self._needed > 4 else 0
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -51,7 +51,7 @@ class FrameParser:
         if not self.held and len(data) > _LENGTH_SIZE:
             (length,) = _int_at(data)
             if length == len(data) - _LENGTH_SIZE and self.min_frame <= length <= self.max_frame:
-                # One whole frame: what a client sends that waits for each reply.
+                # One whole frame: the usual case for a client that waits for each reply.
                 self._offset += len(data)
                 return [data[_LENGTH_SIZE:]]
         if self.held:

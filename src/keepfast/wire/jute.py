@@ -9,16 +9,16 @@
     buffer     4 + n   as ustring, raw bytes
     vector     4 + …   int number of elements, then the elements; -1 is null
 
-There are no tags: who reads must know the record. Records themselves are in `records`.
+There are no tags: the reader must know the record. Records themselves are in `records`.
 
 Malformed input raises MalformedRecord with an offset, and nothing else. Two checks come before any
-memory is taken: a length against the limit and the bytes that are there, and a number of elements
-against the least space that so many elements need. (Java does not check the latter.)
+memory is allocated: a length against the limit and the bytes available, and a number of elements
+against the minimum space that they need. (Java does not check the latter.)
 
 Strings. A Java server writes each UTF-16 unit by itself, so that a character above U+FFFF leaves
-as two three-byte surrogates, six bytes in place of UTF-8's four; and it reads UTF-8 with U+FFFD in
-place of what is malformed. Here such pairs of surrogates are joined to the character they stand
-for, and written the way Java does: what Java wrote is read in full and written back as it was.
+as two three-byte surrogates, six bytes instead of UTF-8's four; and it reads UTF-8 with U+FFFD for
+what is malformed. Here such pairs of surrogates are joined to the character they stand for, and
+written the way Java does: what Java wrote is read in full and written back as it was.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from keepfast.wire.errors import InvariantViolation, MalformedRecord
 DEFAULT_MAX_FRAME: Final = 1048575
 # jute.maxbuffer + extrasize: the longest string or buffer inside a record, at every boundary.
 DEFAULT_MAX_FIELD: Final = 2 * DEFAULT_MAX_FRAME
-# No reader takes a longer txn, whatever is configured: a greater length in a file is damage, and
-# must not take memory or time first. No writer makes one (R13).
+# No reader accepts a longer txn, whatever is configured: a greater length in a file is damage, and
+# must not cost memory or time first. No writer creates one (R13).
 MAX_TXN_BYTES: Final = 128 << 20
 
 INT: Final = Struct(">i")
 LONG: Final = Struct(">q")
 
 _SURROGATE_PAIR = re.compile(rb"\xed([\xa0-\xaf][\x80-\xbf])\xed([\xb0-\xbf][\x80-\xbf])")
-# One U+FFFD for the whole of it, and also if its last byte is missing: so does Java.
+# One U+FFFD for all of it, even if its last byte is missing, as in Java.
 _LONE_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 _LAST_OF_BMP = "\uffff"
@@ -61,7 +61,7 @@ def encode_text(text: str) -> bytes:
 
 
 def decode_text(raw: bytes) -> str:
-    """The string that `raw` stands for. Never fails: what is malformed becomes U+FFFD."""
+    """The string encoded by `raw`. Never fails: malformed parts become U+FFFD."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -95,7 +95,7 @@ def encode_buffer(data: bytes | None) -> bytes:
 
 
 def encode_int(value: int) -> bytes:
-    """An int; one that does not fit into 32 bits is a bug of the caller."""
+    """An int; one that does not fit into 32 bits is a bug in the caller."""
     try:
         return INT.pack(value)
     except struct.error as error:
@@ -103,7 +103,7 @@ def encode_int(value: int) -> bytes:
 
 
 def encode_long(value: int) -> bytes:
-    """A long; one that does not fit into 64 bits is a bug of the caller."""
+    """A long; one that does not fit into 64 bits is a bug in the caller."""
     try:
         return LONG.pack(value)
     except struct.error as error:
@@ -142,8 +142,8 @@ def bad_count(what: str, count: int, offset: int, end: int) -> MalformedRecord:
 class Reader:
     """Reads primitives one after another from `buffer[offset:end]`.
 
-    `offset` is where the next value starts; after an error it is where it was before the call.
-    Offsets, also those in errors, count from the start of `buffer`.
+    `offset` is where the next value starts; an error leaves it unchanged. Offsets, including those
+    in errors, count from the start of `buffer`.
     """
 
     __slots__ = ("buffer", "end", "max_field", "offset")

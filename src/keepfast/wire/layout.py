@@ -1,7 +1,7 @@
-"""From the annotations of a NamedTuple to the jute fields that they stand for.
+"""Maps the annotations of a NamedTuple to jute fields.
 
-`records` says which annotation means what; this module reads them, and refuses, when the record is
-first used, whatever jute cannot express.
+`records` documents the annotations; this module reads them, and rejects, when the record is first
+used, whatever jute cannot express.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Fixed(msgspec.Struct, frozen=True):
 
 
 class AtEnd(msgspec.Struct, frozen=True):
-    """Marks a last field that is left out, in place of being null, when it is None."""
+    """Marks a last field that is left out, instead of being null, when it is None."""
 
 
 AT_END: Final = AtEnd()
@@ -59,11 +59,11 @@ class Vector(msgspec.Struct, frozen=True):
     element: Text | Nested
 
 
-# Record -> the list of such records that nearly all vectors of them are. Its bytes are compared and
-# copied as a whole, and whoever decodes it gets this very value.
+# Record -> the most common list of such records. Its bytes are compared and copied as a whole, and
+# decoding it returns this shared value.
 usual_lists: dict[type[tuple[Any, ...]], tuple[Any, ...]] = {}
 
-# Some clients send an empty string as null where Java takes both.
+# Some clients send an empty string as null where Java accepts both.
 LooseText = Annotated[str, Text(null_is_empty=True)]
 
 Kind = Fixed | Text | Buffer | Nested | Vector
@@ -77,7 +77,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The fields of a record in the order of the wire."""
+    """The fields of a record in wire order."""
 
     fields: tuple[Field, ...]
 
@@ -87,9 +87,9 @@ class Layout(msgspec.Struct, frozen=True):
         return all(isinstance(field.kind, Fixed) and not field.is_at_end for field in self.fields)
 
     @property
-    def least_size(self) -> int:
-        """No record of this kind takes fewer bytes."""
-        return sum(least_size(field.kind) for field in self.fields if not field.is_at_end)
+    def min_size(self) -> int:
+        """The smallest size of a record of this kind, in bytes."""
+        return sum(min_size(field.kind) for field in self.fields if not field.is_at_end)
 
 
 def layout_of(record: type[tuple[Any, ...]]) -> Layout:
@@ -103,12 +103,12 @@ def layout_of(record: type[tuple[Any, ...]]) -> Layout:
     return Layout(fields)
 
 
-def least_size(kind: Kind) -> int:
-    """No value of this kind takes fewer bytes."""
+def min_size(kind: Kind) -> int:
+    """The smallest size of a value of this kind, in bytes."""
     if isinstance(kind, Fixed):
         return kind.size
     if isinstance(kind, Nested):
-        return layout_of(kind.record).least_size
+        return layout_of(kind.record).min_size
     return 4
 
 

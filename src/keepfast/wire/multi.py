@@ -36,7 +36,7 @@ from keepfast.wire.requests import (
 
 
 class MultiHeader(NamedTuple):
-    """In front of each operation and each result, and once more at the end."""
+    """Precedes each operation and each result, and ends the list."""
 
     type: Int
     done: bool
@@ -101,7 +101,7 @@ _RESULTS: Final[dict[int, type[SubResult] | None]] = {
     OpCode.CHECK: None,
 }
 _HEADER: Final = codec_of(MultiHeader)
-# The same without a record: there is one in front of each operation.
+# Preformatted, without a record: there is one before each operation.
 _header_at: Final = Struct(">i?i").unpack_from
 _HEADER_SIZE: Final = 9
 # The constructor of a NamedTuple takes twice as long.
@@ -128,9 +128,9 @@ def decode_multi_request(
 ) -> tuple[MultiOp, ...]:
     """The operations of a multi (14) or multiRead (22); bytes after them are ignored.
 
-    An operation that is not allowed there, a read in a multi for one, is malformed: it fails the
-    whole request. `check` is given the type and offset of each operation before that is decoded,
-    and may raise.
+    An operation that is not allowed there, such as a read in a multi, is malformed: it fails the
+    whole request. `check` is given the type and offset of each operation before it is decoded, and
+    may raise.
     """
     reader = MultiReader(type_, data, offset, max_field, check)
     while data and not reader.read(len(data)):
@@ -168,7 +168,7 @@ class MultiReader:
         self.ops: list[MultiOp] = []
 
     def read(self, count: int) -> bool:
-        """Read up to so many operations; True when there are no more. Raises MalformedRecord.
+        """Read up to this many operations; True when there are no more. Raises MalformedRecord.
 
         Fewer, if they are long: lists of ACLs take as long to decode as many operations.
         """

@@ -9,7 +9,7 @@ class OpCode(IntEnum):
     """Types of requests and of txns.
 
     Records carry plain integers: a number that is not listed here must reach the code that
-    refuses it, with its own error, in place of failing while a header is read.
+    refuses it, with its own error, instead of failing while a header is read.
     """
 
     NOTIFICATION = 0
@@ -107,7 +107,7 @@ class WatcherType(IntEnum):
 
 
 class EventType(IntEnum):
-    """Only the four node events travel on the wire; clients make the others themselves."""
+    """Only the four node events are sent; clients generate the others themselves."""
 
     NONE = -1
     NODE_CREATED = 1
@@ -156,7 +156,7 @@ class PacketType(IntEnum):
 
 
 class PeerState(IntEnum):
-    """What a server is doing, as it says in an election notification."""
+    """What a server is doing, as reported in an election notification."""
 
     LOOKING = 0
     FOLLOWING = 1

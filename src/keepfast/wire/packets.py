@@ -9,8 +9,8 @@
     …         ids: scheme and id, two strings each
 
 Packets follow each other without frames: only their own fields show where one ends. A SNAP packet
-is followed by a tree in the form of a snapshot, which does not state its length either; whoever
-reads the tree knows where it ends.
+is followed by a tree in the form of a snapshot, which does not state its length either; the reader
+of the tree knows where it ends.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RevalidateReply(NamedTuple):
 
 
 class ForwardedRequest(NamedTuple):
-    """Data of REQUEST: a client's request, its body as it came."""
+    """Data of REQUEST: a client's request, with its body unchanged."""
 
     session_id: SessionId
     cxid: int
@@ -99,7 +99,7 @@ _SNAP: Final = PacketType.SNAP.value
 _REQUEST: Final = PacketType.REQUEST.value
 _new_tuple: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
 _MIN_PACKET_SIZE: Final = 20
-# Longer ones are decoded each time, and not kept in memory.
+# Longer ones are decoded each time, and not cached.
 _SHORT_IDS: Final = 4096
 # Two empty strings.
 _MIN_ID_SIZE: Final = 8
@@ -142,10 +142,10 @@ class PacketParser:
 
     Holds at most one incomplete packet, and its size is limited: `max_field` for the data, and
     as much again for the ids. Malformed input raises MalformedRecord, with an offset that counts
-    from the start of the stream; the connection is of no use then.
+    from the start of the stream; the connection is then unusable.
 
-    After a SNAP packet the parser stands still (`is_raw`): all further bytes are kept for
-    `take_raw`, until `resume` is called with those after the tree.
+    After a SNAP packet the parser stops (`is_raw`): all further bytes are kept for `take_raw`,
+    until `resume` is called with those after the tree.
     """
 
     __slots__ = ("_chunks", "_have", "_last_ids", "_needed", "_offset", "is_raw", "max_field")
@@ -159,7 +159,7 @@ class PacketParser:
         # in small pieces would be copied and scanned once for each piece.
         self._needed = _MIN_PACKET_SIZE
         self._offset = 0
-        # The ids of the last REQUEST, as they lie in the stream and decoded.
+        # The ids of the last REQUEST, encoded and decoded.
         self._last_ids: tuple[bytes, tuple[Id, ...] | None] = (_NO_IDS, None)
 
     def feed(self, data: bytes) -> list[QuorumPacket]:
@@ -173,7 +173,7 @@ class PacketParser:
         pos, end, most = 0, len(buffer), self.max_field
         while True:
             if end - pos >= _MIN_PACKET_SIZE:
-                # Most packets have no ids, or those of the one before: these are cut by hand.
+                # Most packets have no ids, or the previous packet's: these are parsed by hand.
                 type_, zxid, length = _head_at(buffer, pos)
                 start = pos + _PACKET_HEAD_SIZE
                 stop = start + length if length > 0 else start
@@ -221,7 +221,7 @@ class PacketParser:
         return self.feed(rest + untaken)
 
     def _size(self, buffer: bytes, pos: int, end: int) -> int:
-        """The size of the packet at `pos`; or, while it cannot be known, more than is there."""
+        """The size of the packet at `pos`; or, while it is unknown, more than is available."""
         if end - pos < _MIN_PACKET_SIZE:
             return _MIN_PACKET_SIZE
         length: int = _PACKET_HEAD.unpack_from(buffer, pos)[2]

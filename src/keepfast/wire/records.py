@@ -1,4 +1,4 @@
-"""Records: stated once, as a NamedTuple; encoder and decoder are generated from its annotations.
+"""Records: declared once, as a NamedTuple; encoder and decoder are generated from its annotations.
 
     class SetDataTxn(NamedTuple):
         path: str                    # ustring, null refused
@@ -17,14 +17,14 @@
     Annotated[X | None, AT_END]      X, or nothing at all: a field that older writers leave out.
                                      A fixed-size last field only
 
-`codec_of(SetDataTxn)` gives a `Codec[SetDataTxn]`. Its two functions are Python source, written for
-this one record, compiled once and kept in `Codec.source` to be read: no loop over fields, one
-`struct` call for each run of fixed-size fields. A server decodes a record for each request.
+`codec_of(SetDataTxn)` returns a `Codec[SetDataTxn]`. Its two functions are Python source, written
+for this one record, compiled once and kept in `Codec.source` for reading: no loop over fields, one
+`struct` call per run of fixed-size fields. A server decodes a record for each request.
 
 Two ways to decode. The lenient one is Java's: any non-zero byte is true, malformed UTF-8 becomes
 U+FFFD. The exact one (`exact_codec_of`) refuses what would not encode back to the same bytes; it is
-for txns, where a difference of one byte between servers is the very thing that is looked for.
-Neither minds bytes left over after a record: that is how records grew new fields.
+for txns, where a difference of one byte between servers is exactly what we look for. Neither
+rejects bytes left over after a record: that is how records gained new fields.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ V = TypeVar("V")
 
 
 class Codec(Generic[R]):
-    """How one kind of record becomes bytes and comes back."""
+    """Encodes and decodes one kind of record."""
 
     __slots__ = ("encode", "fixed_size", "record", "source", "unpack")
 
@@ -75,14 +75,14 @@ class Codec(Generic[R]):
             is_exact=is_exact,
         )
         self.record = record
-        #: record -> bytes. A value out of range is our own bug: InvariantViolation.
+        #: record -> bytes. A value out of range is a bug of ours: InvariantViolation.
         self.encode: Callable[[R], bytes] = encoder.compile("_encode", record.__name__)
         #: (buffer, offset, end, max_field) -> (record, offset after it), or MalformedRecord.
         self.unpack: Callable[[bytes, int, int, int], tuple[R, int]] = decoder.compile(
             "_unpack", record.__name__
         )
         #: Size in bytes, if all records of this kind have the same.
-        self.fixed_size = layout.least_size if layout.is_fixed else None
+        self.fixed_size = layout.min_size if layout.is_fixed else None
         self.source = encoder.text() + "\n\n" + decoder.text()
 
     def decode(self, data: bytes, offset: int = 0, max_field: int = DEFAULT_MAX_FIELD) -> R:
@@ -90,7 +90,7 @@ class Codec(Generic[R]):
         return self.unpack(data, offset, len(data), max_field)[0]
 
     def decode_all(self, data: bytes, offset: int = 0, max_field: int = DEFAULT_MAX_FIELD) -> R:
-        """The record that fills `data` from `offset` to its end, and nothing but."""
+        """The record that fills `data` exactly, from `offset` to its end."""
         end = len(data)
         record, stop = self.unpack(data, offset, end, max_field)
         if stop != end:
@@ -121,10 +121,10 @@ def exact_codec_of(record: type[R]) -> Codec[R]:
 
 
 class CodecTable(dict[K, V]):
-    """What belongs to kinds of records, by a key; compiled when it is first asked for.
+    """Codecs by key, each compiled when it is first requested.
 
-    A process needs few of them, and compiling all would be a tenth of the time that its start
-    takes. Ask by `table[key]`, which raises KeyError for what there is no record of.
+    A process needs few of them, and compiling all would take a tenth of its startup time.
+    `table[key]` raises KeyError for a key without a record.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class CodecTable(dict[K, V]):
 
 
 def encode(record: tuple[Any, ...]) -> bytes:
-    """The bytes of any record. Code in a hurry keeps the codec, which saves the look-up."""
+    """The bytes of any record. Hot code keeps the codec, which saves the lookup."""
     return codec_of(type(record)).encode(record)
 
 

@@ -7,15 +7,16 @@ from typing import Annotated, Final, NamedTuple
 
 from keepfast.wire.data import AclList, ClientInfo, Stat
 from keepfast.wire.errors import MalformedRecord
+from keepfast.wire.jute import encode_text
 from keepfast.wire.opcodes import KeeperState, OpCode, Xid
 from keepfast.wire.records import AT_END, Int, codec_of
 from keepfast.wire.zxid import SessionId, Zxid
 
 
 class ConnectResponse(NamedTuple):
-    """The answer to a ConnectRequest; no header in front of it.
+    """The answer to a ConnectRequest; no header before it.
 
-    A session that is gone is answered by timeout 0, session 0 and 16 zero bytes.
+    A session that has ended is answered with timeout 0, session 0 and 16 zero bytes.
     """
 
     protocol_version: Int
@@ -154,15 +155,19 @@ def decode_reply(type_: int, data: bytes, offset: int = 0) -> Reply:
     reply = REPLIES.get(type_)
     if reply is None:
         raise MalformedRecord(f"no reply body is known for type {type_}", offset)
-    # Named, so that the checker sees one type in place of the union of all codecs.
+    # Named, so that the checker sees one type instead of the union of all codecs.
     body: Reply = codec_of(reply).decode(data, offset)
     return body
 
 
 # length, xid, zxid, err: the frame and the header of a reply; the second with a buffer's length.
 _REPLY: Final = Struct(">iiqi")
-_EVENT: Final = codec_of(WatcherEvent)
 _HEADER_SIZE: Final = 16
+# The same, and a WatcherEvent up to its path, which is the rest.
+_pack_event: Final = Struct(">iiqiiii").pack
+_EVENT_SIZE: Final = 28
+_EVENT_XID: Final = Xid.EVENT.value
+_CONNECTED: Final = KeeperState.SYNC_CONNECTED.value
 
 
 def encode_reply(xid: int, zxid: int, err: int, body: bytes = b"") -> bytes:
@@ -172,5 +177,6 @@ def encode_reply(xid: int, zxid: int, err: int, body: bytes = b"") -> bytes:
 
 def encode_event(type_: int, path: str, zxid: int = -1) -> bytes:
     """A whole frame that reports a change; `zxid` is that of the change (3.9) or -1 (before)."""
-    body = _EVENT.encode(WatcherEvent(type_, KeeperState.SYNC_CONNECTED, path))
-    return encode_reply(Xid.EVENT, zxid, 0, body)
+    raw = encode_text(path)
+    size = len(raw)
+    return _pack_event(_EVENT_SIZE + size, _EVENT_XID, zxid, 0, type_, _CONNECTED, size) + raw

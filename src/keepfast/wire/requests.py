@@ -16,7 +16,7 @@ from keepfast.wire.zxid import SessionId, Zxid
 
 
 class ConnectRequest(NamedTuple):
-    """The first frame of a connection; no header in front of it."""
+    """The first frame of a connection; no header before it."""
 
     protocol_version: Int
     last_zxid_seen: Zxid
@@ -24,7 +24,7 @@ class ConnectRequest(NamedTuple):
     # 0 asks for a new session.
     session_id: SessionId
     password: bytes | None
-    # None: the byte is absent, and then must be absent from the answer too (clients before 3.4).
+    # None: the byte is absent, and must then be absent from the reply too (clients before 3.4).
     read_only: Annotated[bool | None, AT_END] = None
 
 
@@ -34,7 +34,7 @@ class RequestHeader(NamedTuple):
 
 
 class AuthPacket(NamedTuple):
-    # Always 0; no server looks at it.
+    # Always 0; no server reads it.
     type: Int
     scheme: LooseText
     auth: bytes | None
@@ -109,7 +109,7 @@ class SetACLRequest(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """The path is sent back, and not looked at otherwise."""
+    """The path is echoed, and not used otherwise."""
 
     path: str | None
 
@@ -133,7 +133,7 @@ class GetSASLRequest(NamedTuple):
 
 
 class SetWatches(NamedTuple):
-    """Sent on reconnection: watch these again, and report what changed since `relative_zxid`."""
+    """Sent on reconnection: re-register these, and report what changed since `relative_zxid`."""
 
     relative_zxid: Zxid
     data_watches: tuple[str, ...] | None
@@ -202,7 +202,7 @@ Request = (
     | GetAllChildrenNumberRequest
 )
 
-# The body of each operation that has one; multi and multiRead have a form of their own (`multi`).
+# The body of each operation that has one; multi and multiRead have their own format (`multi`).
 REQUESTS: Final[dict[int, type[Request]]] = {
     OpCode.CREATE: CreateRequest,
     OpCode.DELETE: DeleteRequest,
@@ -230,7 +230,7 @@ REQUESTS: Final[dict[int, type[Request]]] = {
     OpCode.ADD_WATCH: AddWatchRequest,
 }
 
-# The requests that bring an ACL.
+# The requests that carry an ACL.
 _WITH_ACL: Final = frozenset(
     type_.value
     for type_ in (
@@ -249,14 +249,14 @@ _UNPACK: Final[CodecTable[int, _Unpack]] = CodecTable(
 
 
 def stated_acl_entries(type_: int, data: bytes, offset: int = 0) -> int:
-    """How many entries the ACL of a create or setACL says that it has, found without decoding them.
+    """The number of ACL entries that a create or setACL states, read without decoding them.
 
-    0 of other requests, and of a body that ends before that.
+    0 for other requests, and for a body that ends before that.
     """
     if type_ not in _WITH_ACL:
         return 0
     try:
-        # In front of the list are the path and, but for setACL, the data.
+        # Before the list come the path and, except in setACL, the data.
         for _ in range(1 if type_ == OpCode.SET_ACL else 2):
             offset += _INT.size + max(_INT.unpack_from(data, offset)[0], 0)
         return max(int(_INT.unpack_from(data, offset)[0]), 0)
@@ -269,7 +269,7 @@ def decode_request(
 ) -> Request:
     """The body of a request of this type, from `offset` on; bytes after it are ignored.
 
-    Raises MalformedRecord, also for a type whose body is empty, a multi, or unknown.
+    Raises MalformedRecord, also if the type has no body, is a multi, or is unknown.
     """
     try:
         unpack = _UNPACK[type_]

@@ -1,8 +1,8 @@
-"""Text of others, made safe to print.
+"""Untrusted text, made safe to print.
 
 Names of znodes, users and data may hold anything: escape sequences that move a terminal's cursor or
-rename its window, characters that turn the direction of writing around or end a line where a reader
-of lines does not expect it. Whatever prints such text passes it through here.
+rename its window, characters that reverse the writing direction or end a line where a line-based
+reader does not expect it. Whatever prints such text passes it through here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NOT_ASCII_PRINTABLE: Final = re.compile(r"[^ -~]")
 
 
 def safe_text(text: str, keep: str = "") -> str:
-    """The text with Python's escapes for every character that is not printable, or is not kept."""
+    """The text with Python's escapes for every character that is neither printable nor kept."""
     if text.isprintable():
         return text
     return "".join(

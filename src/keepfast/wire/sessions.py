@@ -1,4 +1,4 @@
-"""What all servers must compute alike about a session."""
+"""What all servers must compute identically about a session."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _MASK = (1 << 48) - 1
 
 
 def session_password(session_id: int) -> bytes:
-    """The 16 bytes that a client shows to get its session back.
+    """The 16 bytes with which a client reclaims its session.
 
     Derived from the id alone, by Java's Random: any server of a mixed ensemble must accept what
-    another one gave out. It guards against mistakes, not against an attacker.
+    another one issued. It guards against mistakes, not against an attacker.
     """
     state = (session_id ^ _SECRET ^ _MULTIPLIER) & _MASK
     password = b""

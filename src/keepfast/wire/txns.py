@@ -5,16 +5,16 @@
     32    n    body; TxnHeader.type says which
     32+n  12   TxnDigest; written by 3.6+, and not for every txn
 
-Nothing says how long the body is, so a reader takes the digest for present if bytes remain. Three
-places need care, and each is decided by what no writer can have meant otherwise:
+Nothing states how long the body is, so a reader assumes a digest if bytes remain. Three cases need
+care, and each is decided by what no writer can have meant otherwise:
 
 - create without parentCVersion (3.3): the input ends where it should be. No writer of digests wrote
   this form, so bytes at that place are always parentCVersion.
 - closeSession without a body (3.5 and older, or switched off later): nothing after the header, or
   12 bytes that start with the digest version 2. As a list of paths these would be two strings in
   the space of their lengths, that is two empty paths, which no session can have created.
-- bytes that are left over: Java ignores them; here they are kept in `trailing`, so that an
-  entry always encodes to the bytes that it came from.
+- leftover bytes: Java ignores them; here they are kept in `trailing`, so that an entry always
+  encodes to the bytes that it came from.
 
 Decoding is exact: an entry that would not encode back to the same bytes is refused.
 """
@@ -37,7 +37,7 @@ DIGEST_VERSION: Final = 2
 
 
 class TxnHeader(NamedTuple):
-    """Who asked for a txn, which it is, when the leader made it, and what it does."""
+    """Who requested a txn, its zxid, when the leader created it, and what it does."""
 
     session_id: SessionId
     cxid: Int
@@ -54,7 +54,7 @@ class TxnDigest(NamedTuple):
 
 
 class CreateTxnV0(NamedTuple):
-    """A create as 3.3 logged it; the parent's cversion becomes one more than it is."""
+    """A create as 3.3 logged it; it increments the parent's cversion."""
 
     path: str
     data: bytes | None
@@ -119,7 +119,7 @@ class CreateSessionTxn(NamedTuple):
 
 
 class CloseSessionTxn(NamedTuple):
-    """The ephemerals that go with the session.
+    """The ephemerals that are deleted with the session.
 
     Before 3.6 a closeSession had no body at all: None in a LogEntry.
     """
@@ -169,11 +169,11 @@ class LogEntry(NamedTuple):
     # None: a closeSession without the list of its ephemerals.
     body: TxnBody | None
     digest: TxnDigest | None = None
-    # Bytes after the last field that is known.
+    # Bytes after the last known field.
     trailing: bytes = b""
 
 
-# Types that stand alone in a log, and those that stand inside a multi.
+# Types that occur on their own in a log, and those that occur inside a multi.
 _ENTRY_BODIES: Final[dict[int, type[TxnBody]]] = {
     OpCode.CREATE: CreateTxn,
     OpCode.CREATE2: CreateTxn,
@@ -210,7 +210,7 @@ _TYPE_AT: Final = 28
 _RECONFIG: Final = OpCode.RECONFIG.to_bytes(4, "big")
 _DIGEST_SIZE: Final = 12
 _ERROR_SIZE: Final = 4
-# An operation of a failed multi that did not fail itself.
+# An operation of a failed multi that did not itself fail.
 _NOT_TO_BLAME: Final = ErrorTxn(0)
 
 _DIGEST_START: Final = DIGEST_VERSION.to_bytes(4, "big")
@@ -226,7 +226,7 @@ _ENCODE: Final[CodecTable[type[Any], Callable[[Any], bytes]]] = CodecTable(
 )
 # A closeSession without a list.
 _ENCODE[type(None)] = lambda _: b""
-# Bound once: on the hot path each look-up of an attribute shows.
+# Bound once: on the hot path each attribute lookup shows.
 _pack_header = _HEADER.pack
 _pack_digest = _DIGEST.pack
 _unpack_header = _HEADER.unpack_from
@@ -258,7 +258,7 @@ _ENTRY_UNPACK[OpCode.CLOSE_SESSION] = _unpack_close_session
 
 
 def decode_header(data: bytes) -> TxnHeader:
-    """The header of an entry, without a look at the rest."""
+    """The header of an entry, without decoding the rest."""
     if len(data) < _HEADER_SIZE:
         raise ends_early("TxnHeader", _HEADER_SIZE, 0, len(data))
     header: TxnHeader = _new_tuple(TxnHeader, _unpack_header(data))
@@ -273,9 +273,9 @@ def is_reconfig(entry: bytes) -> bool:
 def decode_entry(data: bytes, base_offset: int = 0) -> LogEntry:
     """The txn that `data` holds, from its first byte to its last.
 
-    `encode_entry` gives back exactly `data`. Raises MalformedRecord, with an offset that counts
+    `encode_entry` returns exactly `data`. Raises MalformedRecord, with an offset that counts
     from `base_offset` (where `data` starts in its file). Fields are limited by the length of
-    `data` alone: whoever read that many bytes has checked it against the limit in force.
+    `data` alone: the caller has checked it against the limit in force.
     """
     try:
         end = len(data)
@@ -302,8 +302,8 @@ def decode_entry(data: bytes, base_offset: int = 0) -> LogEntry:
 def encode_entry(entry: LogEntry) -> bytes:
     """The bytes of a txn, for a proposal or a log.
 
-    An entry that `decode_entry` would read as something else is our own bug, and is refused before
-    it can reach a disk: InvariantViolation.
+    An entry that `decode_entry` would read as something else is a bug of ours, and is rejected
+    before it can reach a disk: InvariantViolation.
     """
     header, body, digest, trailing = entry
     body_class = type(body)
@@ -341,7 +341,7 @@ def _check_encodable(entry: LogEntry) -> None:
 def decode_txn_body(type_: int, data: bytes | None) -> TxnBody:
     """The body of one operation of a multi.
 
-    Bytes after it are refused: other than in a LogEntry there would be no trace of them.
+    Bytes after it are rejected: unlike in a LogEntry, there would be no trace of them.
 
     An error with the body of another operation is ErrorTxn(0). Apache servers log these, see
     `canonical_entry`.
@@ -376,9 +376,9 @@ def has_failed(body: MultiTxn) -> bool:
 
 
 def canonical_entry(entry: LogEntry) -> LogEntry:
-    """The same entry for all servers that agree, also where Apache's own logs differ.
+    """The same entry for all servers that agree, even where Apache's own logs differ.
 
-    Of a failed multi, the operations before the one that failed are proposed with their real type
+    In a failed multi, the operations before the one that failed are proposed with their real type
     and body. When Apache's DataTree applies the multi it overwrites their type with -1 (error) and
     leaves the body, in the very object that is encoded again later: a learner that gets the multi
     by DIFF logs the second form, and so may the leader itself if it applies before it logs. So

@@ -7,6 +7,9 @@ import { ValueBox } from "./values.js";
 const LETTERS = { c: "create", d: "delete", r: "read", w: "write", a: "admin" };
 export const treeAddress = (path, at) => `#${at ? "past" : "tree"}/${encodeURIComponent(path)}${at ? `?at=${at}` : ""}`;
 
+// The znodes that every tree begins with have no time.
+const since = (time) => new Date(time).getTime() === 0 ? "with the tree" : moment(time);
+
 export class ZnodePanel {
   // `at`: a zxid of the past or null; `actions(znode)`: buttons; `more(znode)`: sections after the others.
   constructor(place, { at = null, actions = () => [], more = () => [], onBack = null } = {}) {
@@ -72,8 +75,8 @@ export class ZnodePanel {
     } }, "count all below");
     const rows = [
       ["children", [count(stat.num_children), " ", stat.num_children > 0 && countAll, below]],
-      ["data version", stat.version], ["created", [moment(stat.ctime), h("span", { class: "mono dim" }, ` ${stat.czxid}`)]],
-      ["modified", [moment(stat.mtime), h("span", { class: "mono dim" }, ` ${stat.mzxid}`)]],
+      ["data version", stat.version], ["created", [since(stat.ctime), h("span", { class: "mono dim" }, ` ${stat.czxid}`)]],
+      ["modified", [since(stat.mtime), h("span", { class: "mono dim" }, ` ${stat.mzxid}`)]],
       ["children changed", h("span", { class: "mono" }, stat.pzxid)], ["child version", stat.cversion], ["ACL version", stat.aversion],
       znode.owner && ["owner", this.at ? h("span", { class: "mono" }, znode.owner) : h("a", { class: "mono", href: `#sessions/${znode.owner}` }, `session ${znode.owner}`)],
       znode.ttl_ms && ["TTL", `${count(znode.ttl_ms)} ms`],

@@ -1,4 +1,4 @@
-"""The scenarios, each in a file of its own that reads as the report does."""
+"""The scenarios, each in its own file that reads like the report."""
 
 from keepfast.lab.scenario import Scenario
 from keepfast.lab.scenarios import (

@@ -1,10 +1,10 @@
 """A TRUNC is interrupted by a power cut: it never reached the disk, and what came after it did.
 
-A server alone logs a write, and dies. The others continue without it, and when it comes back they
-have it cut its log. It does, takes a snapshot of what is left, and follows. Apache 3.9.5 fsyncs
-neither of the two, but the records that it logs from then on. Then the power fails: the log is as
-long as it was, the snapshot is gone, and the new records are there. The next start
-replays all of it.
+A single server logs a write, and dies. The others continue without it, and when it comes back
+they have it cut its log. It does, takes a snapshot of what is left, and follows. Apache 3.9.5
+fsyncs neither of the two, but the records that it logs from then on. Then the power fails: the log
+is as long as it was, the snapshot is gone, and the new records are there. The next start replays
+all of it.
 
 The power cut is played by putting the log back as it was before, and removing that snapshot.
 """

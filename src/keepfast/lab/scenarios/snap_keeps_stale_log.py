@@ -1,9 +1,9 @@
 """SNAP replaces the tree and leaves a write that was never committed in the log.
 
-The report: a server alone logs a write, and dies. The others continue; when it comes back it is
-sent a SNAP. Its tree is right, but the record is still in its log. In older releases it is replayed
-at the next restart. In newer ones it is skipped there, but it is still served: the server leads
-later, and sends its log, with that record in it, to a server that was away for long.
+The report: a single server logs a write, and dies. The others continue; when it comes back it
+is sent a SNAP. Its tree is right, but the record is still in its log. In older releases it is
+replayed at the next restart. In newer ones it is skipped there, but it is still served: the server
+leads later, and sends its log, with that record in it, to a server that was away for long.
 """
 
 from keepfast.lab.lab import Lab

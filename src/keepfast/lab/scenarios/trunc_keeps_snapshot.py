@@ -1,8 +1,8 @@
 """TRUNC cuts the log, and keeps a snapshot that holds what was cut off.
 
-A server alone logs a write, and dies. It is started again and elected, and writes a snapshot of
-what it has before anybody followed it; it dies again. The others continue without that write, and
-when it comes back they have it cut its log. It does, loads its newest snapshot, and serves the
+A single server logs a write, and dies. It is started again and elected, and writes a snapshot
+of what it has before anybody followed it; it dies again. The others continue without that write,
+and when it comes back they have it cut its log. It does, loads its newest snapshot, and serves the
 write.
 """
 

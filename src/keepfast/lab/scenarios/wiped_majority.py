@@ -14,7 +14,7 @@ def play(lab: Lab) -> None:
     lab.settle()
     lab.kill()
     lab.wipe(1, 2)
-    # Nothing should come of this: two empty servers cannot tell a new ensemble from a lost one.
+    # This should fail: two empty servers cannot distinguish a new ensemble from a lost one.
     lab.try_start(1, 2)
     lab.try_start(3)
 

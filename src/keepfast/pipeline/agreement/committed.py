@@ -2,15 +2,15 @@
 
 Theory of operation.  Cut the zxids into *intervals* that each server holds whole or not at all.
 Who holds an interval speaks for it.  A server speaks against it if its logs pass over it where
-nothing has to be missing: the record behind is the first of a later epoch, and no snapshot in
+nothing has to be missing: the record after is the first of a later epoch, and no snapshot in
 between hides what happened.  The majority decides; where nobody can be outvoted, the interval is
 in doubt.  Intervals that nobody passes over are agreed, except at the end of the last epoch: there
 a minority may hold what was never committed, and that is legal.  It is no longer legal once that
-server took part in a later epoch whose other members went on without it.
+server took part in a later epoch whose other members continued without it.
 
-The names: *agreed*; *stale*, never committed although a later epoch was agreed on without it;
-*tail*, at the end and on a minority; *doubtful*; and *buried*: agreed on, and since then behind
-damage on every server that still holds it, while all of them went on without it.
+The names: *agreed*; *stale*, never committed although a later epoch was committed without it;
+*tail*, at the end and on a minority; *doubtful*; and *buried*: committed, and since then after
+damage on every server that still holds it, while all of them continued without it.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ class DigestConflict:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Records that a server does not have although it goes on behind them.
+    """Records that a server does not have although it continues after them.
 
     `is_in_force`: no snapshot makes up for them, so a start on these files lacks their effects.
-    `is_known`: another server has them, so that they were agreed on.
+    `is_known`: another server has them, so that they were committed.
     """
 
     server: str
     first: int
     last: int
     before: int  # the record of the server in front; 0 if there is none
-    after: int  # the record of the server behind
+    after: int  # the record of the server after
     is_in_force: bool
     is_known: bool
 
@@ -256,7 +256,7 @@ def _majority(electorate: Electorate, groups: Groups) -> tuple[frozenset[str], f
 
 
 def _missing(server: ServerView, agreement: Agreement) -> list[Missing]:
-    """The records behind which a server goes on without having them."""
+    """The records that a server continues after without having them."""
     found: list[Missing] = []
     if server.is_partial:
         return found

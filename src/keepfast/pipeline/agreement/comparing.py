@@ -56,6 +56,7 @@ class Compared:
     # Two servers, the zxids that both hold, and under how many of them the content is the same.
     shared: tuple[tuple[str, str, int, int], ...] = ()
     unlisted: int = 0  # further differences, beyond those that are listed
+    unread: tuple[str, ...] = ()  # what could no longer be read, as sentences
 
 
 def buckets_differ(buckets: Iterable[Bucket]) -> bool:
@@ -106,9 +107,12 @@ def _compare_buckets(first: int, last: int, sources: Sequence[RangeOfLog]) -> It
     known: Known[ScanSummary] = Known()
     found: dict[int, list[tuple[RangeOfLog, Bucket]]] = {}
     for source in sources:
-        for bucket in buckets_between(source.path, source.start, source.end, known):
-            place = replace(source, start=bucket.start, end=bucket.end)
-            found.setdefault(bucket.bucket, []).append((place, bucket))
+        try:
+            for bucket in buckets_between(source.path, source.start, source.end, known):
+                place = replace(source, start=bucket.start, end=bucket.end)
+                found.setdefault(bucket.bucket, []).append((place, bucket))
+        except OSError as error:
+            yield Compared(unread=(_unread(source, error),))
     for key in sorted(found):
         by_server: dict[str, Bucket] = {}
         for source, bucket in found[key]:
@@ -127,10 +131,18 @@ def _compare_buckets(first: int, last: int, sources: Sequence[RangeOfLog]) -> It
 
 def _compare_records(first: int, last: int, sources: Sequence[RangeOfLog]) -> Compared:
     found: dict[int, dict[str, list[RecordFacts]]] = {}
+    unread = []
     for source in sources:
-        for row in record_facts(source.path, ((first, last, source.start, source.end),)):
-            found.setdefault(row.zxid, {}).setdefault(source.server, []).append(row)
-    return _compared(found)
+        try:
+            for row in record_facts(source.path, ((first, last, source.start, source.end),)):
+                found.setdefault(row.zxid, {}).setdefault(source.server, []).append(row)
+        except OSError as error:
+            unread.append(_unread(source, error))
+    return replace(_compared(found), unread=tuple(unread))
+
+
+def _unread(source: RangeOfLog, error: OSError) -> str:
+    return f"{source.path} can no longer be read: {error.strerror or error}"
 
 
 def _compared(found: dict[int, dict[str, list[RecordFacts]]]) -> Compared:
@@ -186,4 +198,5 @@ class ComparedSum:
             tuple(sorted({one for part in self.parts for one in part.doubled})),
             tuple((*pair, *counts) for pair, counts in sorted(shared.items())),
             sum(part.unlisted for part in self.parts),
+            tuple(dict.fromkeys(text for part in self.parts for text in part.unread)),
         )

@@ -129,7 +129,7 @@ class Electorate:
         return counted.membership.is_quorum(counted.ids_of(names))
 
     def support(self, names: Collection[str]) -> Support:
-        """How much stands behind what these servers hold; comparable."""
+        """The weight behind what these servers hold; comparable."""
         counted = _counted(self.servers, self.config)
         if self.least or counted is None:
             heads = set(names).intersection(self.heads) if self.least else set(names)

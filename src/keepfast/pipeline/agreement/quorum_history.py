@@ -2,14 +2,14 @@
 
 Theory of operation. Zab commits a record once a quorum has it on disk, in the order of one chain.
 So the history is found by asking at each record: which one follows it? A server whose log has this
-record, and another one right behind it, has an answer; so has one whose next record bears the next
+record, and another one right after it, has an answer; so has one whose next record bears the next
 number. A server that was caught up by a snapshot has no answer for the records that the snapshot
 holds; it stands behind whatever the others say, but not alone. The answer of a quorum of the
 voters (`electorate`) is the next record. A record that was never committed, left in the log of a
 server that was away, gets the vote of a minority and is passed over; at the very end, such a record
 is not in the history yet, and may never be.
 
-A record may change who votes. Those before the change and those behind it both have to have it;
+A record may change who votes. Those before the change and those after it both have to have it;
 from there on the new ones decide.
 
 The same record may lie in two logs with different bytes (`wire.canonical_entry`): content counts.
@@ -39,9 +39,9 @@ from keepfast.wire import (
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why an agreed history does not go on: `kind` and a sentence.
+    """Why an agreed history does not continue: `kind` and a sentence.
 
-    "end": no server has a record behind it. "minority": what follows is held by too few servers.
+    "end": no server has a record after it. "minority": what follows is held by too few servers.
     "conflict": servers hold different records there, and no majority holds one. "hole": records
     are missing on all servers.
     """
@@ -220,9 +220,9 @@ def new_config(record: Record) -> str:
 
 
 def _is_next(zxid: int, reached: int, before: int | None) -> bool:
-    """Whether a record of a log follows `reached`; `before` is the zxid in front of it there.
+    """Whether a record of a log follows `reached`; `before` is the zxid before it there.
 
-    By its number; or as the first of a later epoch right behind it. The first record of a log
+    By its number; or as the first of a later epoch right after it. The first record of a log
     (nothing before it) follows the start of an epoch, at which a leader's snapshot may stand, and
     the empty tree.
     """

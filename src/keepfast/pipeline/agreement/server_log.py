@@ -2,9 +2,9 @@
 
 A log that is being written ends in zeros, or in a record that is not complete yet: both mean "no
 more for now". A log is finished when a later one is there; only then is a bad record in it damage,
-and only then are sound records behind the damage looked for. A server may also take records back
+and only then are sound records after the damage looked for. A server may also take records back
 (TRUNC) or lose its files: the last record that was read is looked at again before the next one, and
-if it is gone, the logs are read anew from where the caller stands.
+if it is gone, the logs are read again from where the caller stands.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from keepfast.wire import CorruptManifest, StorageError
 _FIRST_OFFSET = 16
 _FRAME = struct.Struct(">qi")
 _NOTHING = bytes(_FRAME.size)
-# Read at a time. More than one record nearly always; and little enough that the padding behind
+# Read at a time. More than one record nearly always; and little enough that the padding after
 # the last record of a live log is not looked through at each poll.
 _WINDOW_BYTES = 4 << 20
 _OVERHEAD_BYTES = _FRAME.size + 1
@@ -58,11 +58,11 @@ class ServerLog:
         self._seen: Record | None = None
         self._name: str | None = None
         self._offset = _FIRST_OFFSET
-        # The zxid of the record in front of `peek()`, in this log; None if there is none.
+        # The zxid of the record before `peek()`, in this log; None if there is none.
         self.before: int | None = None
 
     def start(self, after: int) -> None:
-        """Begin anew, at the log in which the records behind `after` must lie."""
+        """Start over, at the log in which the records behind `after` must lie."""
         self._frames, self._next, self._seen = iter(()), None, None
         self._name, self._offset, self.before = None, _FIRST_OFFSET, None
         for name in self._names():
@@ -105,7 +105,7 @@ class ServerLog:
         return record.entry if record is not None and record.zxid == zxid else None
 
     def _names(self) -> list[str]:
-        """The logs that count, in the order of their zxids; none if the server has no files now."""
+        """The logs that count, in zxid order; none if the server has no files now."""
         try:
             names = list(list_directory(self._disk, self._directory).logs)
             manifest = load_manifest(self._disk, self._directory)
@@ -173,7 +173,7 @@ def _order(name: str) -> int:
 
 
 def _behind_damage(file: ReadFile, offset: int) -> int | None:
-    """Where sound records go on behind a bad one, in a log that is finished."""
+    """Where sound records continue after a bad one, in a log that is finished."""
     reader = LogReader(file, offset)
     for _ in reader:
         return offset  # it became complete a moment ago

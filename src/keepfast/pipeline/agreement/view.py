@@ -1,7 +1,7 @@
 """One ensemble as the checks see it: the facts of its files, put in order.
 
 A server's *base* is the snapshot that it would start from, the newest one that is sound.  What its
-logs hold behind the base is *in force*: it is replayed at a start.  What lies before the base is
+logs hold after the base is *in force*: it is replayed at a start.  What lies before the base is
 *latent*: it does no harm until the base is lost.
 """
 
@@ -31,7 +31,7 @@ class LogJoin:
 
     @property
     def opens_epoch(self) -> bool:
-        """Whether nothing has to be missing here: the record behind is the first of its epoch."""
+        """Whether nothing has to be missing here: the record after is the first of its epoch."""
         return counter_of(self.after) == 1 and epoch_of(self.after) > epoch_of(self.before)
 
 

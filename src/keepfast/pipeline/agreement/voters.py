@@ -85,7 +85,7 @@ def _newest_config(disk: Disk, server: ServerFiles) -> str:
 
 
 def _in_manifest(disk: Disk, server: ServerFiles) -> str:
-    """The membership that a Keepfast server knew to be agreed on."""
+    """The membership that a Keepfast server knew to be committed."""
     try:
         manifest = load_manifest(disk, _directory_of(server))
     except (StorageError, OSError):

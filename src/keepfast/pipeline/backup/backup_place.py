@@ -99,7 +99,7 @@ def take_at(
 
 
 def _fetch(store: ObjectStore, chain: BackupChain, folder: str) -> bytes:
-    """Copy a chain, whatever an earlier copy is like; gives its manifest."""
+    """Copy a chain, whatever an earlier copy is like; returns its manifest."""
     is_new = not list_local_chains(folder)
     copy, manifest = store.fetch(chain, folder)
     if not is_new:

@@ -40,7 +40,7 @@ class BackupRefused(KeepfastError):  # noqa: N818 - it says what happened, in on
 
 @dataclass(frozen=True, slots=True)
 class BackupOptions:
-    """When a chain begins anew, how long chains are kept, and what is kept on this machine."""
+    """When a chain starts over, how long chains are kept, and what is kept on this machine."""
 
     # Low: much space. High: a restore replays much, and one bad disk costs a long chain.
     full_every_seconds: float = 7 * _DAY
@@ -134,7 +134,7 @@ def expired_chains(
 
 
 def expire_chains(chains: Sequence[BackupChain], kept_seconds: float, now: datetime) -> list[str]:
-    """Delete the chains that nothing within the time to keep needs; gives their names."""
+    """Delete the chains that nothing within the time to keep needs; returns their names."""
     gone = expired_chains(chains, kept_seconds, now)
     for chain in gone:
         # Out of the listing first: one that is half deleted must not look like a backup.

@@ -8,7 +8,7 @@ The objects of a chain are the files of a data directory, so that any tool that 
 one. Two facts make a backup all or nothing. An object appears whole or not at all, and the manifest
 goes last: what an upload that was cut off left is not listed by any manifest, and nothing else is
 ever downloaded. And a chain at rest has only finished segments, which never change: what the
-manifest before listed stays as it is. For the same reason the witness is not uploaded: it speaks
+manifest before listed stays as it is. For the same reason the watermark is not uploaded: it speaks
 for an open segment, and there is none.
 
 Every object that is written is read back and compared.
@@ -119,7 +119,7 @@ class ObjectStore:
         return sorted(found.items())
 
     def fetch(self, chain: BackupChain, folder: str) -> tuple[BackupChain, bytes]:
-        """Make a copy of a chain in a folder; gives it, and the manifest that it was made by.
+        """Make a copy of a chain in a folder; returns it, and the manifest that it was made by.
 
         Files of an earlier copy stay if they fit in size, so only reading the copy as a server
         would shows whether it is whole.

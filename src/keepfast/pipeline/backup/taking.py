@@ -167,7 +167,7 @@ def _begin(disk: Disk, ensemble: EnsembleFiles, place: str, now: datetime) -> Ba
 
 
 def _follow(disk: Disk, ensemble: EnsembleFiles, chain: BackupChain) -> tuple[int, Stop]:
-    """Store the agreed records after the chain's head; gives how many, and why it ended."""
+    """Store the agreed records after the chain's head; returns how many, and why it ended."""
     store, found = Store.open(RealDisk(), chain.directory)
     try:
         tree = found.tree

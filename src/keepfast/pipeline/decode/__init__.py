@@ -2,7 +2,7 @@
 
 What may live here: decoding of whole files at the speed of numpy and Arrow, and the hashes by which
 files are compared. What may not: Spark, and any judgement about what a difference means. The record
-by record decoders of `wire` and `storage` are the authority: what the quick way cannot
+by record decoders of `wire` and `storage` are the authority: what the fast path cannot
 decode is handed to them, and tests compare the two on every kind of record.
 """
 

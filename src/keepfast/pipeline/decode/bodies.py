@@ -32,7 +32,7 @@ class Bodies:
 
     types: Ints
     ok: Bools
-    end: Ints  # behind the body
+    end: Ints  # after the body
     path: Ints
     path_length: Ints
     data: Ints
@@ -100,7 +100,7 @@ def locate_bodies(
         if len(rows):
             locate(view, bodies, rows, starts[rows], ends[rows])
     if inside_multi:
-        # Bytes behind the body of an operation would leave no trace.
+        # Bytes after the body of an operation would leave no trace.
         bodies.ok &= bodies.end == ends
     return bodies
 

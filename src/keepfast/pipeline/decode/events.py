@@ -200,7 +200,7 @@ class LogEvents:
     records: int = 0
     undecodable: list[int] = field(default_factory=list)  # offsets in the file
     sessions: set[int] = field(default_factory=set)  # of those that were asked for, seen in headers
-    config: tuple[int, bytes] | None = None  # the newest change of the members
+    config: tuple[int, bytes] | None = None  # the newest membership change
 
     def rows(self) -> Rows:
         """All events, with the distance to the first digest that covers each."""
@@ -248,7 +248,7 @@ def add_frames(found: LogEvents, frames: Frames, wanted_sessions: frozenset[int]
     order = np.concatenate([rows for rows, _ in parts]) if parts else np.empty(0)
     if len(order):
         events = np.concatenate([events for _, events in parts])
-        # Operations of a multi keep their order, and so does a parent's event behind its child's.
+        # Operations of a multi keep their order, and so does a parent's event after its child's.
         found.events.append(events[np.argsort(order, kind="stable")])
     found.zxids.append(zxids[stated])
     found.digests.append(digests[stated])
@@ -313,7 +313,7 @@ def _operations(
     events["parent"] = paths.parents[codes]
     moves = is_create | is_delete
     parents = parents_of(events[moves])
-    # A parent's event directly behind its child's: stable by record, then by place.
+    # A parent's event directly after its child's: stable by record, then by place.
     place = np.concatenate([np.arange(len(rows)), np.flatnonzero(moves)])
     order = np.argsort(place, kind="stable")
     yield np.concatenate([records, records[moves]])[order], np.concatenate([events, parents])[order]
@@ -411,7 +411,7 @@ def _closed(view: View, bodies: Bodies, rows: Ints, heads: _Heads) -> Iterator[t
 
 
 def _deletions(paths: list[bytes], zxids: Ints) -> Rows:
-    """Each path's event, and directly behind it its parent's."""
+    """Each path's event, and directly after it its parent's."""
     table = path_table(paths)
     events = np.zeros(len(paths), EVENT)
     events["kind"], events["zxid"] = Happening.DELETED, zxids

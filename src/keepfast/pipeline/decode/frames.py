@@ -39,21 +39,21 @@ _END_MARK = 0x42
 _MAX_ENTRY = 128 << 20
 
 WINDOW_SIZE = 4 << 20
-# Enough while stretches are recognised; what fits into the processor's cache is compared quicker.
+# Enough while stretches are recognised; what fits into the processor's cache is compared faster.
 _PASSING_SIZE = 1 << 20
 # Far enough apart that a walker takes some hundred steps, near enough that many walk together.
 _GUESS_DISTANCE = 16 << 10
 _RESYNC_PATTERN = b"B\0\0\0\0"
 _FRAME = struct.Struct(">qi")
 _MODULUS = 65521
-# Of the bytes in front of an entry: each once, and each by its place.
+# Of the bytes before an entry: each once, and each by its place.
 _HEADER_WEIGHTS = np.array([[1.0, place] for place in range(4, FRAME_HEADER_SIZE)])
 _ZEROS = bytes(1 << 20)
 _SEARCH_SIZE = 64 << 10
 SECTOR_SIZE = 512
 
 
-# A frame's header and the TxnHeader behind it.
+# A frame's header and the TxnHeader after it.
 HEADER = np.dtype(
     [
         *(("checksum", ">i8"), ("length", ">i4"), ("session_id", ">i8"), ("cxid", ">i4")),
@@ -79,7 +79,7 @@ class Frames:
 
     @property
     def end(self) -> int:
-        """The offset in the file right behind the last record."""
+        """The offset in the file right after the last record."""
         last = int(self.offsets[-1]) + int(self.headers["length"][-1])
         return self.base + last + FRAME_OVERHEAD
 
@@ -94,9 +94,9 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no record, or the plain end of the records; see `storage.Ending`.
+    """Bytes that are not a record, or the plain end of the records; see `storage.Ending`.
 
-    The last one of a whole file is its ending; any other has sound records behind it.
+    The last one of a whole file is its ending; any other has sound records after it.
     """
 
     ending: Ending
@@ -113,7 +113,7 @@ class Passed(Generic[Noted]):
 def read_frames(
     file: ReadFile, start: int = 0, stop: int | None = None
 ) -> Iterator[Frames | Damage]:
-    """The records that begin in [start, stop), and what lies between and behind them.
+    """The records that begin in [start, stop), and what lies between and after them.
 
     The last item of a whole file is always a Damage, which may be a plain end.
     """
@@ -180,7 +180,7 @@ def read_pieces(
 
 
 def _portion(file: ReadFile, position: int, window: int) -> int:
-    """How many bytes to read: up to a window, but not into the hole behind the last record.
+    """How many bytes to read: up to a window, but not into the hole after the last record.
 
     A negative window is what one record needs, hole or not.
     """
@@ -260,7 +260,7 @@ def _guesses(view: View, stop: int) -> Ints:
 def _sums_match(frames: Frames, header_octets: Bytes) -> bool:
     """Whether the records, back to back, have the Adler-32 that their stored sums foretell.
 
-    `header_octets`: of each frame what stands in front of its entry, without the zeros.
+    `header_octets`: of each frame what stands before its entry, without the zeros.
     """
     sums, lengths, offsets = frames.header("checksum"), frames.lengths, frames.offsets
     if sums.min() < 0 or sums.max() >> 32:
@@ -340,7 +340,7 @@ def _first_sound(file: ReadFile, start: int, stop: int) -> int | None:
 
 
 def _candidates(window: bytes, base: int) -> list[int]:
-    """Offsets at which a record may begin: behind an end mark, and at the start of a sector.
+    """Offsets at which a record may begin: after an end mark, and at the start of a sector.
 
     Where the sector in front was lost, the end mark in it is lost as well.
     """

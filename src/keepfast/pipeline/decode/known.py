@@ -4,7 +4,7 @@ The servers of an ensemble hold the same records, and nearly always the same byt
 out about a stretch of bytes holds for the same bytes elsewhere, so only the first server's have to
 be taken apart; comparing with those is many times cheaper, and is no guess: all bytes are compared.
 
-A stretch is a run of records, each directly behind the one before, from one multiple of
+A stretch is a run of records, each directly after the one before, from one multiple of
 STRETCH_RECORDS to the next: places that are the same on every server, wherever its files begin.
 What is not recognised is read as if nothing were known; results never depend on what is known.
 """
@@ -70,9 +70,9 @@ class Known(Generic[Noted]):
             self._remove(first)
 
     def at_start(self, data: bytes, stop: int, before: int | None) -> Iterator[Stretch[Noted]]:
-        """The known stretches with which `data` begins, one behind the other, up to `stop`.
+        """The known stretches with which `data` begins, one after the other, up to `stop`.
 
-        `before` is the zxid of the record in front; behind any but the one directly before,
+        `before` is the zxid of the record in front; after any but the one directly before,
         nothing is recognised.
         """
         offset = 0
@@ -88,7 +88,7 @@ class Known(Generic[Noted]):
     def ahead(self, data: bytes) -> int:
         """Where in `data`, which begins with a record, a known stretch may begin; its end if none.
 
-        A reader that stops there goes on with what is known.
+        A reader that stops there continues with what is known.
         """
         if not self._stretches:
             return len(data)
@@ -104,7 +104,7 @@ class Known(Generic[Noted]):
 def is_whole(first: int, last: int) -> bool:
     """Whether a run of records is a whole stretch.
 
-    Counter 0 is no record's: what begins with it does not follow anything.
+    Counter 0 is not a record's: what begins with it does not follow anything.
     """
     return (
         first % STRETCH_RECORDS == 0

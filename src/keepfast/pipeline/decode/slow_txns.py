@@ -1,4 +1,4 @@
-"""Single records decoded by `wire`, as rows of TXN_SCHEMA: what the quick way does not know."""
+"""Single records decoded by `wire`, as rows of TXN_SCHEMA: what the fast path does not know."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class SnapshotReader:
         self.acls: dict[int, AclList] = {}
         self.node_count = 0
         # Of a part: where its first znode begins, where it ends, and the Adler-32 of all between;
-        # of the last one, what comes behind the znodes.
+        # of the last one, what comes after the znodes.
         self.first = self.reach = 0
         self.adler = 1
         self.tail: bytes | None = None
@@ -232,7 +232,7 @@ class SnapshotReader:
                     acl = tuple(_ACL_CODEC.read(reader) for _ in range(count))
                     break
                 except MalformedRecord as error:
-                    # The list may go on behind what is there: look again with more.
+                    # The list may continue after what is there: look again with more.
                     if not ready or size >= _ACL_LIMIT:
                         reason = f"an ACL list cannot be read: {error.reason}"
                         raise CorruptSnapshot(reason, None, stream.offset) from error
@@ -303,7 +303,7 @@ class SnapshotReader:
         return pa.RecordBatch.from_arrays([makers[name]() for name in columns], schema=schema)
 
     def acl(self, key: int) -> AclList | None:
-        """The ACL behind a key; None for one that is not in the table."""
+        """The ACL of a key; None for one that is not in the table."""
         return OPEN_ACL if key == _OPEN_KEY else self.acls.get(key)
 
     def _acl_column(self, keys: Ints) -> pa.Array:
@@ -314,7 +314,7 @@ class SnapshotReader:
 
 
 def read_seals(stream: SnapshotCursor, zxid: Zxid, sessions: int) -> SnapshotInfo:
-    """Check what comes behind the znodes, to the end of the file; raises CorruptSnapshot."""
+    """Check what comes after the znodes, to the end of the file; raises CorruptSnapshot."""
     stream.check_seal()
     if stream.at_end():
         return SnapshotInfo(zxid, sessions)

@@ -37,7 +37,7 @@ _BODY_OFFSET = FRAME_HEADER_SIZE + _HEADER_SIZE
 _DIGEST_SIZE = 12
 # Beyond this a time is no time, and would overflow.
 _MAX_TIME_MS = 250_000_000_000_000
-# A batch is what a Spark task hands over at once, and what a slow row makes to be built anew.
+# A batch is what a Spark task hands over at once, and what a slow row makes to be built again.
 BATCH_ROWS = 50_000
 
 _LOWEST_TYPE = min(OP_NAMES)
@@ -72,7 +72,7 @@ def decode_log(
     part: tuple[int, int | None] = (0, None),
     zxids: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All records that begin in `part` of a log as rows; bytes that are no record are rows too.
+    """All records that begin in `part` of a log as rows; bytes that are not a record are rows too.
 
     With `zxids`, of the records only those from the first to the last of the two. Never fails on
     what a file holds; an OSError of `file` passes.
@@ -97,7 +97,7 @@ def _between(frames: Frames, first: int, last: int) -> Frames:
 def damage_row(
     ending: Ending, origin: FileOrigin, columns: Sequence[str], file_size: int
 ) -> pa.RecordBatch:
-    """The row for bytes that are no record."""
+    """The row for bytes that are not a record."""
     behind = file_size if ending.valid_after is None else ending.valid_after
     row = {
         "ensemble": origin.ensemble,
@@ -326,7 +326,7 @@ def _multi_column(batch: _Batch) -> tuple[pa.Array, Bools]:
     makers, unclear = _operation_columns(view, inner, set(OPERATION.names))
     doubtful[multis[found.rows[unclear | ~inner.ok]]] = True
     if doubtful.any():
-        # They are decoded anew without these rows.
+        # They are decoded again without these rows.
         return pa.nulls(count, OPERATIONS), doubtful
     fields = list(OPERATION)
     values = pa.StructArray.from_arrays([makers[field.name]() for field in fields], fields=fields)

@@ -21,7 +21,7 @@ class RecordChain(Protocol):
     """Records that lie back to back in a buffer."""
 
     def step(self, offsets: Ints) -> Ints:
-        """The offset behind the record at each offset; -1 where no whole, plausible one begins."""
+        """The offset after the record at each offset; -1 where no whole, plausible one begins."""
 
     def step_one(self, offset: int) -> int:
         """The same for one offset, without the overhead of arrays."""
@@ -35,7 +35,7 @@ def follow(starts: Ints, end: int, chain: RecordChain) -> tuple[Ints, int]:
     """Offsets of all records from ``starts[0]`` on, and where the chain stops.
 
     `starts` ascend; all but the first are guesses. The chain stops at the first offset at or
-    behind `end`, or where there is no record.
+    behind `end`, or where there is not a record.
     """
     if len(starts) < _LEAST_WALKERS:
         return _follow_one_by_one(int(starts[0]), end, chain)
@@ -57,9 +57,9 @@ def _follow_one_by_one(start: int, end: int, chain: RecordChain) -> tuple[Ints, 
 
 @dataclass(frozen=True, slots=True)
 class _Walked:
-    """The offsets that all walkers found, one walker's behind those of the one before.
+    """The offsets that all walkers found, one walker's after those of the one before.
 
-    For each walker: how many it found, where it arrived, and whether it could not go on there.
+    For each walker: how many it found, where it arrived, and whether it could not continue there.
     """
 
     offsets: Ints

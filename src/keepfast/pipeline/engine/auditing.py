@@ -42,7 +42,7 @@ def audit_places(
 
 
 def audit_here(places: Sequence[str], options: AuditOptions | None = None) -> AuditResult:
-    """The same audit in this process, without Spark and without a JVM; gives the same result.
+    """The same audit in this process, without Spark and without a JVM; returns the same result.
 
     For places that Python itself can read: local ones, and those that pyarrow or fsspec knows.
     """

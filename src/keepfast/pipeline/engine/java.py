@@ -32,6 +32,8 @@ LEAST_VERSION = 17
 _VECTOR_MODULE = "jdk.incubator.vector"
 _STALE_SECONDS = 3600.0
 
+# The option of a run that writes the archive when it ends.
+MAKES_ARCHIVE = "-XX:ArchiveClassesAtExit="
 # Where the launcher is to leave the command that starts Spark: see `launch`.
 RECORD_VARIABLE = "KEEPFAST_RECORD"
 
@@ -197,7 +199,7 @@ def _sharing_options(archive: Path, base: str) -> tuple[str, ...]:
         files = f"{base}:{archive}" if base else str(archive)
         return (f"-XX:SharedArchiveFile={files}", "-Xshare:auto")
     _remove_stale(archive)
-    order = f"-XX:ArchiveClassesAtExit={archive}"
+    order = f"{MAKES_ARCHIVE}{archive}"
     return (f"-XX:SharedArchiveFile={base}", order) if base else (order,)
 
 

@@ -44,7 +44,7 @@ class ObjectSink(DataSource):
         return FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A writer of one table, in place of what is there."""
+        """A writer of one table, instead of what is there."""
         return ObjectWriter(self.options["path"])
 
 

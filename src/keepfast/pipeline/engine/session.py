@@ -17,18 +17,25 @@ import os
 import shlex
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepfast.pipeline.engine.connect import connect, is_connect
+from keepfast.pipeline.engine.connect import connect, context_of, is_connect
 from keepfast.pipeline.engine.failures import JobFailed, cause_of
-from keepfast.pipeline.engine.java import find_java, make_launcher, write_script, write_whole
+from keepfast.pipeline.engine.java import (
+    MAKES_ARCHIVE,
+    find_java,
+    make_launcher,
+    write_script,
+    write_whole,
+)
 from keepfast.pipeline.engine.launch import JvmLaunch, launch_jvm
 from keepfast.pipeline.engine.shipping import package_zip
 from keepfast.pipeline.engine.spark_home import SparkHome, find_spark_home
@@ -82,6 +89,9 @@ class SessionOptions:
     # Heap of the driver's JVM, unless spark.driver.memory is set. Below 500 Spark refuses to
     # start; the audit needs no more.
     memory_mb: int = 1024
+    # For one command, the last thing that its process does: the end is not waited for, and our data
+    # sources are registered by what uses them. Each saves a second.
+    is_last: bool = False
     # Further Spark settings; they win over ours and over those of spark-defaults.conf.
     settings: tuple[tuple[str, str], ...] = ()
 
@@ -105,6 +115,7 @@ class _Log:
 
 _log: _Log | None = None
 _jvm: JvmLaunch | None = None
+_ending: threading.Thread | None = None
 
 
 def log_path() -> str | None:
@@ -113,7 +124,7 @@ def log_path() -> str | None:
 
 
 def keep_log() -> str | None:
-    """Keep the log beyond the end of this process, because something failed; gives its path."""
+    """Keep the log beyond the end of this process, because something failed; returns its path."""
     if _log is not None:
         _log.is_wanted = True
     return log_path()
@@ -137,23 +148,44 @@ def spark_session(options: SessionOptions | str | None = None) -> Iterator[Spark
             yield spark
         finally:
             if is_ours:
-                with _output_in_log():
-                    spark.stop()
+                _stop(spark, options.is_last)
     except (PySparkException, Py4JError) as error:
         raise JobFailed(cause_of(error), keep_log()) from error
+
+
+def _stop(spark: SparkSession, is_last: bool) -> None:
+    """Stop a session; the last one of a process while the process goes on to its end."""
+    global _ending  # noqa: PLW0603 - a process has one session
+    if is_last and context_of(spark) is not None:
+        # PySpark waits up to a second for a thread of its own. The JVM ends with this process.
+        _ending = threading.Thread(target=_stop_quietly, args=(spark,), daemon=True)
+        _ending.start()
+    else:
+        with _output_in_log():
+            spark.stop()
+
+
+def _stop_quietly(spark: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+
+    # Whatever the work of the session gave is there: that its JVM is gone already changes nothing.
+    with suppress(Py4JError, OSError):
+        spark.stop()
 
 
 def running_session() -> SparkSession | None:
     """The session of this process, if it has one; PySpark is not imported to find that out."""
     if "pyspark.sql" not in sys.modules:
         return None
+    if _ending is not None:
+        _ending.join()
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
 
 
 def open_session(options: SessionOptions | None = None) -> SparkSession:
-    """The running session if there is one, else a new one; with our data sources registered."""
+    """The running session if there is one, else a new one; mostly with our data sources."""
     options = options or SessionOptions()
     spark = running_session()
     if spark is None:
@@ -163,10 +195,22 @@ def open_session(options: SessionOptions | None = None) -> SparkSession:
             spark = connect(options.master or "", dict(options.settings))
         else:
             spark = _start(options)
+    if not options.is_last:
+        _add_sources(spark)
+    return spark
+
+
+def _add_sources(spark: SparkSession) -> None:
     from keepfast.pipeline.engine.sources import register
 
     register(spark)
-    return spark
+
+
+def _rehearse(spark: SparkSession) -> None:
+    """Use what queries need: an archive has the classes of the run that makes it, and no others."""
+    _add_sources(spark)
+    numbers = spark.range(0, 4, 1, 2)
+    numbers.groupBy((numbers.id % 2).alias("key")).count().collect()
 
 
 def _submitted() -> SparkSession:
@@ -219,6 +263,8 @@ def _connected(
             spark = SparkSession.builder.config(conf=conf).getOrCreate()
             if not is_local(master):
                 _ship_package(spark)
+            if MAKES_ARCHIVE in settings[_JAVA_OPTIONS]:
+                _rehearse(spark)
     except JobFailed:
         keep_log()
         raise

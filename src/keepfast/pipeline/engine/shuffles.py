@@ -113,7 +113,7 @@ class KeyedReader(DataSourceReader):
 
 
 def keyed_jobs(spark: SparkSession, works: Sequence[KeyedWork], cores: int) -> list[Found]:
-    """Do all works at once; gives what each finished."""
+    """Do all works at once; returns what each finished."""
     spark.dataSource.register(KeyedSource)
     raws = tuple(map(encoded, works))
     blobs = _mapped(spark, works, raws, cores, is_prelude=False)

@@ -83,6 +83,7 @@ def read_table(
     Places are listed here, so that any file system works that Spark knows; through `staging` what
     has to be copied for that is copied once for several tables.
     """
+    register(spark)
     schema = spark_schema(TABLES[name].schema)
     staging = staging or Staging(spark)
     listing = _listing_text(discover(places, staging.list_any))

@@ -104,7 +104,7 @@ _MAX_LISTED_IN_ALL = 1 << 20
 class AuditOptions:
     """What an audit does; nothing here changes what it finds, but `is_replayed`."""
 
-    # Histories up to this many records are replayed on the tree as a whole, which is quicker for
+    # Histories up to this many records are replayed on the tree as a whole, which is faster for
     # them; longer ones are summed up, and replayed where that is not enough.
     tree_records: int = 20_000
     # False: the cheap pass alone. States, digests and snapshots are not checked, which is said.
@@ -172,10 +172,10 @@ class Runner(Protocol):
     """Does the work of an audit, somewhere."""
 
     def __call__(self, items: Sequence[Item]) -> Sequence[Value]:
-        """Do all items, in any order; gives their values in the order of the items."""
+        """Do all items, in any order; returns their values in the order of the items."""
 
     def sum_up(self, works: Sequence[KeyedWork]) -> Sequence[Found]:
-        """Do works that are too large for one item; gives what came of them in their order."""
+        """Do works that are too large for one item; returns what came of them in their order."""
 
 
 class PlacesDisk(disk_views.ReadOnlyDisk):
@@ -258,7 +258,7 @@ def _facts(disk: Disk, item: FactsItem, known: Known[ScanSummary]) -> FileFacts:
 def audit_with(
     run: Runner, ensembles: Sequence[EnsembleFiles], options: AuditOptions
 ) -> list[EnsembleResult]:
-    """Audit ensembles; gives a result for each, in their order."""
+    """Audit ensembles; returns a result for each, in their order."""
     views = views_of(run, ensembles)
     compared = compared_of(run, views)
     judged = _judged(run, views, compared, options)
@@ -425,7 +425,7 @@ def _server_view(server: ServerFiles, found: dict[str, list[FileFacts]]) -> Serv
 def _seals(server: ServerFiles, manifest: Manifest) -> dict[str, Seal]:
     """Where logs that are finished end, by their names.
 
-    Not where another log is there as well: an Apache server went on in it, which replays all that
+    Not where another log is there as well: an Apache server continued in it, which replays all that
     a file holds.
     """
     logs = {entry.name for entry in server.files if entry.kind == "log"}
@@ -525,6 +525,7 @@ def conclude(
         *local.order_on_disk(view, agreement),
         *(one.finding() for one in divergences_of(view, agreement, outcome)),
         *shared.agreement_notes(view, agreement),
+        *shared.latent_differences(view, agreement),
         *shared.buried_records(view, agreement, outcome),
         *shared.snapshot_conflicts(view, outcome),
         *shared.digests(view, agreement, outcome),

@@ -6,8 +6,8 @@ bytes whenever it is read, so that a query that starts again from its checkpoint
 repeats nothing.
 
 Only whole records that pass their checks count. At the padding, or the torn end, of a file the
-stream waits, and goes on with the next file once there is one. A record may still be taken back
-(by a TRUNC) after it was read: this source gives what each server logged, not what was agreed on.
+stream waits, and continues with the next file once there is one. A record may still be undone
+(by a TRUNC) after it was read: this source gives what each server logged, not what was committed.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _later(server: ServerFiles, place: Place | None) -> list[FileEntry]:
 
 
 def _reach(server: ServerFiles, start: Place | None, most: int | None) -> Place | None:
-    """The place behind the last sound record that is there now, or `most` bytes on."""
+    """The place after the last sound record that is there now, or `most` bytes on."""
     place = start
     left = most
     for entry in _later(server, start):
@@ -150,7 +150,7 @@ def _sound_end(path: str, begin: int, most: int | None) -> int | None:
             if file.read_at(0, 4) != b"ZKLG":
                 return None
             if not is_sound(file, begin):
-                # The padding, mostly: nobody has to look for a record behind it.
+                # The padding, mostly: nobody has to look for a record after it.
                 return begin
             for item in read_frames(file, begin):
                 if not isinstance(item, Frames) or item.base != end:

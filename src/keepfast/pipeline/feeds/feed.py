@@ -6,7 +6,7 @@
 
 Exactly once: Spark notes the offsets of a micro-batch before it runs and runs it again, with the
 same offsets, if it was cut short. The same offsets give the same rows (history_source), and they
-go into the directory of that micro-batch, in place of what an attempt before left there.
+go into the directory of that micro-batch, instead of what an attempt before left there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OUR_FAILURE = re.compile(r"keepfast\.pipeline\.\w+\.(?:HistoryGone|HistoryBroke
 
 
 class FeedRefused(KeepfastError):  # noqa: N818 - it says what is the case
-    """The feed cannot be written there, or not go on; `str()` is one sentence."""
+    """The feed cannot be written there, or not continue; `str()` is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class FeedSummary:
     # Why it ends there: "end", "minority", "conflict" or "hole" (agreement.Stop), and in words.
     end_kind: str = "end"
     end: str = ""
-    caution: str = ""  # who was not asked, if those who were are no quorum
+    caution: str = ""  # who was not asked, if those who were are not a quorum
 
 
 def history_frame(
@@ -107,7 +107,7 @@ def absolute_place(place: str) -> str:
 def write_history(
     spark: SparkSession, places: Sequence[str], out: str, quorum: int | None = None
 ) -> list[FeedSummary]:
-    """Write the feed to `out`, which must not hold one; gives what was written."""
+    """Write the feed to `out`, which must not hold one; returns what was written."""
     check_out(out, places)
     places = seen_by_tasks(spark, places)
     ensembles = discover(places)
@@ -189,7 +189,7 @@ class FollowOptions:
 
 
 class FollowedFeed:
-    """A feed that goes on until it is stopped; see `follow_history`.
+    """A feed that continues until it is stopped; see `follow_history`.
 
     A query that Spark ends for reasons of its own (a worker that a busy machine starts too slowly,
     an executor that is gone) is started again: its checkpoint says where.
@@ -214,7 +214,7 @@ class FollowedFeed:
             self._query = self._start()
 
     def stop(self) -> None:
-        """End it; what it has begun to write is written again, the same, when it goes on."""
+        """End it; what it has begun to write is written again, the same, when it continues."""
         self._query.stop()
 
 
@@ -225,7 +225,7 @@ def follow_history(
     options: FollowOptions,
     on_batch: Callable[[int, list[FeedSummary]], None],
 ) -> FollowedFeed:
-    """Start to follow; a feed that `out` holds goes on where it ended.
+    """Start to follow; a feed that `out` holds continues where it ended.
 
     `on_batch` hears of each micro-batch that is complete, on another thread.
     """
@@ -265,7 +265,7 @@ def follow_history(
 
 
 def _check_same_servers(ensembles: list[EnsembleFiles], out: str, quorum: int | None) -> None:
-    """A feed goes on with the servers that it began with: a majority of others proves nothing."""
+    """A feed continues with the servers that it began with: a majority of others proves nothing."""
     ours = {
         "servers": [
             [ensemble.name, server.server, server.snapshots_dir, server.logs_dir]

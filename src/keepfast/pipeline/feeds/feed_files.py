@@ -55,7 +55,7 @@ class FeedFiles:
         return str(self._link / f"_{_BATCH}{number}")
 
     def publish(self, number: int) -> str:
-        """Show a batch that was written to readers; gives its directory."""
+        """Show a batch that was written to readers; returns its directory."""
         final = self._link / f"{_BATCH}{number}"
         old = self._link / f"_old-{number}"
         if final.exists():

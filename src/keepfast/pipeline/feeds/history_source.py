@@ -3,9 +3,9 @@
     spark.read.format("zkhistory").option("paths", '["zk1", "zk2", "zk3"]').load()
     spark.readStream.format("zkhistory").option(...).load()
 
-One task an ensemble: a history is a chain, and each row needs the tree in front of it. Tasks keep
+One task an ensemble: a history is a chain, and each row needs the tree before it. Tasks keep
 the tree between micro-batches, in the memory of their Python process; one that does not have it
-makes it anew from the newest snapshot that leads there.
+makes it again from the newest snapshot that leads there.
 
 An offset of the stream is a zxid for each ensemble: what a quorum of its voters holds. It does
 not depend on files, so that logs may roll, be purged, and servers come and go; the same two offsets
@@ -50,7 +50,7 @@ FORMAT = "zkhistory"
 # history takes many batches; more: the first rows take longer to appear.
 _MOST_TRANSACTIONS = 100_000
 
-# Readers of this process by ensemble, for tasks that go on where the last one ended.
+# Readers of this process by ensemble, for tasks that continue where the last one ended.
 _kept: dict[tuple[str, str], EnsembleHistory] = {}
 
 
@@ -59,7 +59,7 @@ class HistoryBehind(KeepfastError):  # noqa: N818 - it says what is the case
 
 
 class HistoryPartition(InputPartition):
-    """The rows of one ensemble behind one zxid, up to another."""
+    """The rows of one ensemble after one zxid, up to another."""
 
     def __init__(self, ensemble: str, after: int | None, until: int | None) -> None:
         super().__init__(ensemble)
@@ -97,7 +97,7 @@ class _Settings:
         return self
 
     def history(self, name: str, after: int | None, with_values: bool = True) -> EnsembleHistory:
-        """The history of an ensemble behind a zxid, or from its beginning."""
+        """The history of an ensemble after a zxid, or from its beginning."""
         return EnsembleHistory(
             read_only_disk(),
             self.ensembles[name],

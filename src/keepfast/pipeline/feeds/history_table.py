@@ -49,7 +49,7 @@ _VALUES = {
 _MADE = ("ensemble", "zxid_hex", "time", "session_hex", "change", "parent", "depth", "acl")
 _BATCH_ROWS = 10_000
 _BATCH_BYTES = 16 << 20
-# The end of the year 9999: what lies behind it is no clock's time, and some readers refuse it.
+# The end of the year 9999: what lies after it is no clock's time, and some readers refuse it.
 _MASK = (1 << 64) - 1
 _LAST_TIME_MS = 253_402_300_799_999
 

@@ -80,7 +80,7 @@ class LocalFile:
 
 
 class _RemoteFile:
-    """A file of another file system, behind a seekable object."""
+    """A file of another file system, as a seekable object."""
 
     def __init__(self, file: Any, size: int) -> None:
         self._file = file

@@ -30,6 +30,7 @@ FileKind = Literal["log", "snapshot", "epoch", "config", "other"]
 VERSION_DIRECTORY = "version-2"
 # Files that a Keepfast server put out of use: evidence for a person, not a part of the history.
 _ASIDE = "keepfast.aside"
+_IGNORED = {_ASIDE, "lost+found"}
 _EPOCH_NAMES = {"acceptedEpoch", "currentEpoch", "updatingEpoch"}
 _CONFIG_NAMES = {"myid", "initialize"}
 # A directory of this name tells nothing about whose it is; its parent's name does.
@@ -116,6 +117,7 @@ class Directory:
     files: dict[str, tuple[int, float]] = field(default_factory=dict)
     directories: dict[str, Directory] = field(default_factory=dict)
     error: str = ""  # why it could not be listed
+    broken: list[str] = field(default_factory=list)  # files that are links to nothing, as sentences
 
     @property
     def name(self) -> str:
@@ -156,7 +158,7 @@ def list_local(place: str) -> Directory:
         _scan(directory)
         is_data = directory.name == VERSION_DIRECTORY
         for name in list(directory.directories):
-            if is_data or name == _ASIDE or depth >= _MAX_DEPTH:
+            if is_data or name in _IGNORED or depth >= _MAX_DEPTH:
                 del directory.directories[name]
             else:
                 pending.append((directory.directories[name], depth + 1))
@@ -176,8 +178,9 @@ def _scan(directory: Directory) -> None:
                         status = entry.stat()
                         directory.files[entry.name] = (status.st_size, status.st_mtime)
                 except FileNotFoundError:
-                    # Purged by its server a moment ago, or a link to nothing.
-                    continue
+                    # Purged by its server a moment ago, unless it is a link.
+                    if entry.is_symlink() and is_data_name(entry.name):
+                        directory.broken.append(f"{entry.path} is a link to nothing")
     except OSError as error:
         directory.error = f"{directory.path} cannot be listed: {error.strerror}"
 
@@ -210,7 +213,7 @@ def split_place(place: str) -> tuple[str, str | None]:
     """``DIR:LOGDIR`` as its two parts; a directory that exists under the whole text is one part."""
     if ":" not in place or os.path.isdir(place):
         return place, None
-    # Not the colon of a scheme, nor the one in front of a port.
+    # Not the colon of a scheme, nor the one before a port.
     pattern = r":(?!//)(?!\d+/)" if "://" in place or place.startswith("file:") else r":"
     for match in reversed(list(re.finditer(pattern, place))):
         left, right = place[: match.start()], place[match.end() :]
@@ -263,6 +266,7 @@ def discover(places: Sequence[str], lister: Lister = list_local) -> list[Ensembl
             raise PlaceError(place, _nothing_here(root))
     if loose:
         groups.append(_loose_group(loose))
+    _check_named_once(groups)
     names = _distinct([group.path for group in groups], [group.name for group in groups])
     ensembles = [
         EnsembleFiles(
@@ -272,6 +276,20 @@ def discover(places: Sequence[str], lister: Lister = list_local) -> list[Ensembl
         for name, group in zip(names, groups, strict=True)
     ]
     return sorted(ensembles, key=lambda ensemble: _natural(ensemble.name))
+
+
+def _check_named_once(groups: list[_ServerGroup]) -> None:
+    """Refuse one directory as two servers of one ensemble: they would agree, and prove nothing."""
+    for group in groups:
+        seen: dict[str, str] = {}
+        for _, server in group.servers:
+            path = server.snapshots.path
+            real = path if is_remote(path) else os.path.realpath(path)
+            if real in seen:
+                own, other = server.directory.path, seen[real]
+                reason = "is named twice" if own == other else f"is the same directory as {other}"
+                raise PlaceError(own, f"{reason}; name each server once")
+            seen[real] = server.directory.path
 
 
 def _nothing_here(root: Directory) -> str:
@@ -294,9 +312,28 @@ def _groups(directory: Directory) -> Iterator[_ServerGroup]:
         else:
             servers.append((name, server))
     if servers:
+        shapes = {_shape(name) for name, _ in servers}
+        missing = [child for child in others if child.error or _is_wiped(child, shapes)]
+        servers += [(child.name, _Server(child, child, child)) for child in missing]
         yield _ServerGroup(directory.path, directory.name or "ensemble", servers)
     for child in others:
+        if child.error and not servers:
+            # Who may not look into it must not take what is left for everything.
+            unread = _Server(child, child, child)
+            yield _ServerGroup(child.path, child.name, [(child.name, unread)])
         yield from _groups(child)
+
+
+def _shape(name: str) -> str:
+    return re.sub(r"\d+", "0", name)
+
+
+def _is_wiped(directory: Directory, shapes: set[str]) -> bool:
+    """Whether an empty directory is named as the servers beside it are: then it is one, too."""
+    is_empty = not directory.files and all(
+        _is_wiped(child, {_shape(child.name)}) for child in directory.directories.values()
+    )
+    return is_empty and not directory.error and _shape(directory.name) in shapes
 
 
 def _loose_group(servers: list[_Server]) -> _ServerGroup:
@@ -407,6 +444,7 @@ def _server_files(ensemble: str, name: str, server: _Server) -> ServerFiles:
             continue
         if directory.error and directory.error not in errors:
             errors.append(directory.error)
+        errors += [one for one in directory.broken if one not in errors]
         is_data = directory in (server.snapshots, server.logs)
         for file, (size, mtime) in directory.files.items():
             kind, zxid = kind_of(file)
@@ -449,7 +487,7 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _distinct(paths: list[str], names: list[str]) -> list[str]:
-    """The names, each with as many directories in front of it as it takes to tell them apart."""
+    """The names, each with as many directories before it as it takes to tell them apart."""
     result = list(names)
     depth = 1
     while len(set(result)) < len(result) and depth < 20:
@@ -458,7 +496,7 @@ def _distinct(paths: list[str], names: list[str]) -> list[str]:
         for index, name in enumerate(result):
             if name in clashing:
                 result[index] = "/".join(paths[index].rstrip("/").split("/")[-depth:])
-    # The same directory twice: still two names, so that nobody's rows are merged in silence.
+    # Still the same: two names all the same, so that nobody's rows are merged in silence.
     for index, name in enumerate(result):
         earlier = result[:index].count(name)
         if earlier:

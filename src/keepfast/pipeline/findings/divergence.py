@@ -245,7 +245,7 @@ class Divergence:
         return "stale-record-after-trunc", f"{text}, and no SNAP has left a snapshot in front of it"
 
     def _is_cut_behind(self, interval: Interval) -> bool:
-        """Whether a log ends with an interval, without the zeros that are put behind records."""
+        """Whether a log ends with an interval, without the zeros that are put after records."""
         return any(
             interval.last == run.last and run.end == log.end and not log.is_padded
             for run, log in self.server.runs
@@ -254,7 +254,7 @@ class Divergence:
     def _has_snapshot_before(self, interval: Interval) -> bool:
         """Whether a snapshot, even a rotten one, is of the last agreed zxid before an interval.
 
-        A SNAP leaves one there, or the interval would not be replayed behind it.
+        A SNAP leaves one there, or the interval would not be replayed after it.
         """
         before = (last for _, last in self.agreement.agreed if last < interval.first)
         fork = max(before, default=0)
@@ -270,7 +270,7 @@ def names_of(servers: frozenset[str]) -> str:
 
 
 def is_waiting(server: ServerView, interval: Interval) -> bool:
-    """Whether a server stopped right behind an interval and has not been back since.
+    """Whether a server stopped right after an interval and has not been back since.
 
     What it holds too much is cut when it joins again.
     """

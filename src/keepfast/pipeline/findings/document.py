@@ -131,7 +131,7 @@ class LaneSpan:
 
     `kind`: "run" (records back to back, one a file and epoch), "gap" (explained hole), "hole"
     (unexplained), "stale" (never committed, and a later epoch was agreed without it),
-    "uncommitted" (end of the last epoch, on a minority), "damaged" (bytes that are no record).
+    "uncommitted" (end of the last epoch, on a minority), "damaged" (bytes that are not a record).
     """
 
     kind: str

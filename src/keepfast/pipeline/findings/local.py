@@ -43,7 +43,7 @@ def unreadable_files(view: EnsembleView) -> Iterator[Finding]:
 
 
 def record_damage(view: EnsembleView) -> Iterator[Finding]:
-    """A1: bytes that are no record."""
+    """A1: bytes that are not a record."""
     for server in view.servers:
         for log in server.logs:
             for bad in log.bad:

@@ -65,13 +65,13 @@ def agreement_notes(view: EnsembleView, agreement: Agreement) -> Iterator[Findin
 def buried_records(
     view: EnsembleView, agreement: Agreement, outcome: ReplayOutcome
 ) -> Iterator[Finding]:
-    """A14: what was agreed on and is lost, because damage ends every log that holds it."""
+    """A14: what was committed and is lost, because damage ends every log that holds it."""
     buried = agreement.of(IntervalStanding.BURIED)
     if not buried:
         return
     holders = frozenset().union(*(interval.holders for interval in buried))
     first, last = buried[0].first, buried[-1].last
-    # The damaged record in front of them went the same way.
+    # The damaged record before them went the same way.
     hidden = [m.first for m in agreement.missing if m.server in holders and m.after == first]
     is_one = len(holders) == 1
     unread = f", and {range_of(min(hidden), first - 1)} cannot be read any more" if hidden else ""
@@ -89,6 +89,33 @@ def buried_records(
         last_zxid=last,
         paths=outcome.buried_paths,
     )
+
+
+def latent_differences(view: EnsembleView, agreement: Agreement) -> Iterator[Finding]:
+    """A3: records that are not the others', below a snapshot: `Divergence` has the later ones."""
+    for server in view.servers:
+        latent = [
+            conflict
+            for conflict in agreement.conflicts
+            if server.name in conflict.wrong and conflict.zxid <= server.base_zxid
+        ]
+        if not latent:
+            continue
+        zxid = latent[0].zxid
+        more = f", and {len(latent) - 1} more are not either" if latent[1:] else ""
+        path, offset = server.file_of(zxid)
+        yield Finding(
+            *("A3", "different-records", WARNING, view.name),
+            f"its record {format_zxid(zxid)} is not the one that other servers have{more}; a start "
+            "does not replay it, as a later snapshot has its effects",
+            advice_of("different-records", server.name, others_of(view, server.name)),
+            cause_of("different-records"),
+            server=server.name,
+            file=path,
+            offset=offset,
+            first_zxid=zxid,
+            last_zxid=latent[-1].zxid,
+        )
 
 
 def _legal(view: EnsembleView, interval: Interval, server: ServerView) -> Iterator[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from keepfast.pipeline.agreement.committed import Agreement
 from keepfast.pipeline.agreement.comparing import Compared
 from keepfast.pipeline.agreement.view import EnsembleView
@@ -18,7 +20,7 @@ from keepfast.pipeline.replay.plan import ReplayOutcome
 
 def unchecked_of(view: EnsembleView, compared: Compared, outcome: ReplayOutcome) -> list[str]:
     """What could not be checked, a sentence each."""
-    found = list(outcome.unchecked)
+    found = [*outcome.unchecked, *compared.unread]
     if compared.unlisted:
         found.append(f"{compared.unlisted} more records differ than were looked at one by one")
     readable = [server for server in view.servers if server.head >= 0]
@@ -30,6 +32,7 @@ def unchecked_of(view: EnsembleView, compared: Compared, outcome: ReplayOutcome)
     found += [
         f"server {server.name} holds no history" for server in view.servers if server.head < 0
     ]
+    found += _copies(view)
     absent = view.electorate.absent_count
     if absent:
         named = f" ({', '.join(view.electorate.absent)})" if view.electorate.absent else ""
@@ -43,6 +46,21 @@ def unchecked_of(view: EnsembleView, compared: Compared, outcome: ReplayOutcome)
     if view.is_live:
         found.append("files changed while they were read: what was written since is not covered")
     return list(dict.fromkeys(found))
+
+
+def _copies(view: EnsembleView) -> Iterator[str]:
+    """Directories that say they are one member: two copies of it are not two servers that agree."""
+    by_id: dict[str, list[str]] = {}
+    for server in view.servers:
+        if server.server_id is not None:
+            by_id.setdefault(server.server_id, []).append(server.name)
+    for own, names in by_id.items():
+        if len(names) > 1:
+            listed = f"{', '.join(names[:-1])} and {names[-1]}"
+            yield (
+                f"servers {listed} have the same myid, {own}: copies of one server prove nothing "
+                "about each other"
+            )
 
 
 def of_different_ensembles(

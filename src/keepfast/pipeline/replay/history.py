@@ -47,7 +47,7 @@ BROKEN = "broken"
 
 
 class HistoryGone(KeepfastError):  # noqa: N818 - it says what is the case
-    """The records from where a feed has to go on are no longer there; `str()` is a sentence."""
+    """The records from where a feed has to continue are no longer there; `str()` is a sentence."""
 
 
 class HistoryBroken(KeepfastError):  # noqa: N818
@@ -225,7 +225,7 @@ class EnsembleHistory:
     def _nearest(
         self, candidates: list[HistoryOrigin], origin: HistoryOrigin, following: int
     ) -> AgreedHistory | None:
-        """The origin right in front of a record: where an epoch begins, no number tells which."""
+        """The origin right before a record: where an epoch begins, no number tells which."""
         is_very_first = epoch_of(following) <= 1 and counter_of(following) == 1
         for other in [] if is_very_first else reversed(candidates):
             if origin.zxid < other.zxid < following:

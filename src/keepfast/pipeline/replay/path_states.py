@@ -1,7 +1,7 @@
 """The states of paths, from their events: what each event made of its znode, and what that sums to.
 
-All events of a path are in one place, in order.  The stat behind an event is put together from the
-last events that set each of its fields; so the CRC of the znode before and behind each event is
+All events of a path are in one place, in order.  The stat after an event is put together from the
+last events that set each of its fields; so the CRC of the znode before and after each event is
 known for all of them at once, and no tree is built.  Sums over paths then tell about the tree:
 
     digests     Apache's tree digest is a sum of CRCs: of all that events change, up to each record,
@@ -72,7 +72,7 @@ class PathSums:
     # By part of the log and range of zxids: the sum with factors; part and range as keys.
     keys: NDArray[np.int64]  # two columns
     digests: Hashes
-    carried: Hashes  # by part: changes behind its last digest
+    carried: Hashes  # by part: changes after its last digest
     before: int  # the base, and changes before its window's end
     states: Hashes  # by cut: the changes of our digest since the cut before
     touched: Hashes  # by cut: the state at the cut of the paths that its window touches
@@ -82,7 +82,7 @@ class PathSums:
 
 @dataclass
 class States:
-    """Rows sorted by path and zxid, and the state of the znode behind each."""
+    """Rows sorted by path and zxid, and the state of the znode after each."""
 
     rows: Rows
     part: Ints
@@ -110,7 +110,7 @@ class States:
 
     @cached_property
     def by_time(self) -> Ints:
-        """The rows in the order of their zxids."""
+        """The rows in zxid order."""
         return np.argsort(self.zxid, kind="stable")
 
     @cached_property
@@ -120,7 +120,7 @@ class States:
 
 
 def path_states(base: Rows, events: Rows, parts: Ints) -> States:
-    """The states behind all events; `events` are in the order of the history."""
+    """The states after all events; `events` are in the order of the history."""
     rows = np.concatenate([_as_events(base), events])
     part = np.concatenate([np.full(len(base), -1), parts])
     # By path; what is before stays before.
@@ -180,7 +180,7 @@ def path_states(base: Rows, events: Rows, parts: Ints) -> States:
 
 
 def last_states(states: States) -> Rows:
-    """The znodes that are there behind all events, as rows that the next events can begin with."""
+    """The znodes that are there after all events, as rows that the next events can begin with."""
     last = np.append(states.starts, len(states.rows))[1:] - 1
     last = last[states.is_there[last]]
     rows = np.zeros(len(last), ZNODE)
@@ -246,7 +246,7 @@ def closed_ephemerals(base: Rows, events: Rows, parts: Ints) -> tuple[Rows, Ints
     same = born["path"][1:] == born["path"][:-1]
     following[:-1][same] = born["zxid"][1:][same]
     rows = np.flatnonzero(is_life & (born["owner"] != 0))
-    # The first end of the owner's session behind the birth, if the znode is there until then.
+    # The first end of the owner's session after the birth, if the znode is there until then.
     keys = np.stack([gone["owner"], gone["zxid"]], axis=1)
     place = _search(keys, born["owner"][rows], born["zxid"][rows])
     inside = np.minimum(place, len(gone) - 1)
@@ -260,10 +260,10 @@ def closed_ephemerals(base: Rows, events: Rows, parts: Ints) -> tuple[Rows, Ints
 
 
 def _search(keys: Ints, owners: Ints, zxids: Ints) -> Ints:
-    """The first of the sorted keys behind each pair."""
+    """The first of the sorted keys after each pair."""
     both = np.concatenate([keys, np.stack([owners, zxids], axis=1)])
     order = np.lexsort((both[:, 1], both[:, 0]))
-    # How many keys come before each pair; a pair counts behind an equal key.
+    # How many keys come before each pair; a pair counts after an equal key.
     is_key = order < len(keys)
     before = np.cumsum(is_key)
     result = np.empty(len(owners), np.int64)
@@ -286,7 +286,7 @@ def sums_of(states: States, chain: StateChain, cuts: Sequence[StateCut], parts: 
     is_early = states.is_base | (zxid < chain.exact_from)
     is_open = ~is_early & (late == NO_DIGEST)
     is_due = ~is_early & ~is_open
-    # Before the window's end nothing is compared; what is due behind it counts as before too.
+    # Before the window's end nothing is compared; what is due after it counts as before too.
     keys, places = np.unique(
         np.stack([states.part[is_due], due[is_due] >> RANGE_BITS], axis=1),
         axis=0,

@@ -50,7 +50,7 @@ class LogPlan:
     path: str
     last: int
     stop: int  # bytes from this offset on are not read
-    reach: int  # the greatest zxid in front of them
+    reach: int  # the greatest zxid before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ServerPlan:
 
 @dataclass(frozen=True, slots=True)
 class LoneJoin:
-    """A change of epoch that one server alone shows, behind a record that a quorum still holds.
+    """A change of epoch that one server alone shows, after a record that a quorum still holds.
 
     Whatever was committed between the two was logged by one of those that hold the record before
     it, since two quorums share a server. So `between`, what any server holds there, is all that a
@@ -109,7 +109,7 @@ class SnapshotConflict:
     path: str
     zxid: int
     paths: tuple[str, ...]
-    is_certain: bool  # the history has more behind it than the snapshot
+    is_certain: bool  # the history has more after it than the snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ is right if its sum is that of the state at its zxid; a fuzzy one if what its wi
 is, and the rest is as it was at some moment in the window.  Whatever is not right by the sums is no
 verdict yet: Apache logs wrong digests in healthy runs, and a snapshot may be ahead without a trace.
 It is a range that is replayed on the tree, from the newest snapshot before it that is right to the
-first one behind it (`replaying`), and that says what is wrong, with whom, and in which znodes.
+first one after it (`replaying`), and that says what is wrong, with whom, and in which znodes.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class CloserLook:
     """A range of the history to be replayed on the tree, from what is proven before it."""
 
     plan: ReplayPlan
-    proven: tuple[SnapshotPlan, ...]  # the one to start from, and then all that stand behind it
+    proven: tuple[SnapshotPlan, ...]  # the one to start from, and then all that support it
 
 
 def closer_look(plan: ReplayPlan, proof: ChainProof) -> CloserLook:

@@ -1,7 +1,7 @@
 """The history held against its digests and snapshots by sums over paths, part by part.
 
     map      a part of a log, or of the base, to events by buckets of paths; digests to sums by span
-    reduce   a bucket of paths: the states behind all events, and what they sum to
+    reduce   a bucket of paths: the states after all events, and what they sum to
     finish   the sums of a span; a part of a fuzzy snapshot, read again, held against its window
 
 The three know nothing about where they run (`keyed`).  What they give is small: a few numbers for
@@ -57,7 +57,7 @@ from keepfast.wire import CorruptSnapshot
 # Keys that are neither a bucket of paths nor a part of a snapshot: what is summed over the whole
 # chain, and, from _SPANS on downwards, the spans of the logs.
 _TOTALS, _SPANS = -1, -2
-# In front of a blob under the key of a span: whose it is.
+# Before a blob under the key of a span: whose it is.
 _OF_LOG, _OF_PATHS = b"L", b"P"
 _SPAN_PARTS = 32
 _BUCKET_RECORDS = 400_000
@@ -344,7 +344,7 @@ def reduce_bucket(plan: ChainPlan, blobs: Iterable[bytes]) -> Iterator[Keyed]:
     bare = int(ends.sum()) if plan.closes_lists else 0
     events, parts = events[~ends], parts[~ends]
     if not plan.closes_lists:
-        # What was worked out about sessions comes behind; bring it where it belongs.
+        # What was computed about sessions comes after; bring it where it belongs.
         order = np.argsort(events["zxid"], kind="stable")
         events, parts = events[order], parts[order]
     states = path_states(base, events, parts)
@@ -461,5 +461,5 @@ def collected(plan: ChainPlan, found: Found) -> ChainSums:
 
 
 def sums_here(plan: ChainPlan) -> ChainSums:
-    """All sums of a chain, worked out in this process."""
+    """All sums of a chain, computed in this process."""
     return collected(plan, work_here(plan))

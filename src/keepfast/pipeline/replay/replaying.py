@@ -1,18 +1,18 @@
 """The agreed history replayed once, and every snapshot held against it (A5, A7).
 
 Theory of operation.  Each sound snapshot opens a *world*: a tree that then follows the agreed
-records.  A fuzzy snapshot holds effects of records behind its zxid, so its world is applied to
+records.  A fuzzy snapshot holds effects of records after its zxid, so its world is applied to
 idempotently and says nothing until the last zxid that the file shows, and a while longer: what was
 being applied when the file was closed leaves no trace.  Two worlds that become equal are one, with
-two supporters.  Worlds that never do contradict each other, and the one with more behind it is
+two supporters.  Worlds that never do contradict each other, and the one with more support is
 believed: the empty tree at the start of a history; then a world that digests had proven before the
 other one came up; then a majority of the servers; then digests in the records, the number of
 servers, and the number of snapshots.  So one wrong snapshot is found wherever it lies, and one
-right one is enough to go on.  The newest digests alone do not decide: they are those of the leader,
-and a server with a wrong tree leads like any other.
+right one is enough to continue.  The newest digests alone do not decide: they are those of the
+leader, and a server with a wrong tree leads like any other.
 
 A change of epoch that one server alone shows proves little: what it holds before may never have
-been committed.  A world that passed such a place and is contradicted only behind it is dropped
+been committed.  A world that passed such a place and is contradicted only after it is dropped
 without a word.  Where a quorum still holds the record before that place, nothing can have been
 committed there but what some server still holds: such a world is doubted only by a rival that
 these records explain, or that shows a zxid from there (`plan.LoneJoin`).
@@ -56,7 +56,7 @@ _MOST_WORLDS = 6
 
 @dataclass(slots=True)
 class ReplayedTree:
-    """A tree that follows the history, and who stands behind it."""
+    """A tree that follows the history, and who supports it."""
 
     tree: Tree
     position: int
@@ -65,7 +65,7 @@ class ReplayedTree:
     is_origin: bool = False
     is_proven: bool = False  # by sums over the history before it (`proof`)
     is_weak: bool = False  # passed a change of epoch that nobody else shows
-    crossed: list[CrossedJoin] = field(default_factory=list)  # those behind what a quorum holds
+    crossed: list[CrossedJoin] = field(default_factory=list)  # those after what a quorum holds
     matches: int = 0
     first_match: int | None = None  # the first zxid whose digest was that of the tree
     off: list[int] = field(default_factory=list)  # zxids of wrong digests since the last right one
@@ -127,7 +127,7 @@ class ReplayedTree:
 
     @property
     def opened(self) -> int:
-        """The zxid of the first snapshot behind it."""
+        """The zxid of the first snapshot after it."""
         return min((supporter.zxid for supporter in self.supporters), default=0)
 
     def is_senior_to(self, other: ReplayedTree) -> bool:
@@ -146,9 +146,9 @@ Weight = tuple[bool, bool, bool, bool, Support, int]
 
 
 def weight_of(world: ReplayedTree, rivals: list[ReplayedTree], electorate: Electorate) -> Weight:
-    """How much stands behind a world, among others that contradict it.
+    """How much supports a world, among others that contradict it.
 
-    A server stands behind the world of its newest snapshot.
+    A server supports the world of its newest snapshot.
     """
     newest: dict[str, int] = {}
     for one in rivals:
@@ -225,7 +225,7 @@ class HistoryReplay:
     """Feeds the agreed history to worlds; `finish` gives the reference."""
 
     def __init__(self, disk: Disk, plan: ReplayPlan, proven: tuple[SnapshotPlan, ...] = ()) -> None:
-        """With `proven` it begins at the first of these; all of them stand behind it."""
+        """With `proven` it begins at the first of these; all of them support it."""
         self._disk = disk
         self._joins = set(plan.joins)
         self._lone_joins = {(one.before, one.after): one for one in plan.lone_joins}

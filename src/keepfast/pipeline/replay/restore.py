@@ -101,7 +101,7 @@ def _check_target(target: str, sources: tuple[DataDirectory, ...]) -> None:
 
 
 def _write(state: ServerState, path: str) -> int | None:
-    """Write the directory; gives its epoch, if it has one."""
+    """Write the directory; returns its epoch, if it has one."""
     disk = RealDisk()
     store, _ = Store.open(disk, data_directory(disk, path))
     try:

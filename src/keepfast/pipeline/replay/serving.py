@@ -1,6 +1,6 @@
 """What each server would serve after a start on its files, held against the agreed state (A6).
 
-A start is replayed as Apache does it: the newest sound snapshot, then every record behind it in the
+A start is replayed as Apache does it: the newest sound snapshot, then every record after it in the
 order of the files, whether or not it follows the one before, passing over what does not fit.  That
 is how a hole and a record that was never committed become data that clients see.
 """
@@ -290,7 +290,7 @@ def _settled_difference(
 ) -> TreeDifference:
     """How the tree of a server differs, given that its snapshot may be ahead of its records.
 
-    Then both go on along the agreed history, as they would in an ensemble, until they are equal,
+    Then both continue along the agreed history, as they would in an ensemble, until they are equal,
     or what the snapshot may have held is behind them.
     """
     if tree.shared_digest == agreed.shared_digest:

@@ -1,7 +1,7 @@
 """The tree as it was: at a zxid or a time, by one server's files or by those of all of them.
 
 One server's files prove a state by replay: a snapshot that can be read in full and the records
-behind it, each following the one before, each digest (3.6 and later) that of the tree. What they
+after it, each following the one before, each digest (3.6 and later) that of the tree. What they
 prove is a *prefix* of the history (`storage.prefix`), and it is this server's word alone.
 
 With several servers each is asked, and the answers are compared: by zxid and content, without
@@ -138,7 +138,7 @@ class EnsembleState:
     differing: tuple[str, ...] = ()
     silent: dict[str, str] = field(default_factory=dict)  # servers that do not tell, and why
     is_past: bool = False  # a zxid or a time was asked for, and not the head
-    caution: str = ""  # who was not asked, if those who were are no quorum
+    caution: str = ""  # who was not asked, if those who were are not a quorum
 
     @property
     def is_contradicted(self) -> bool:
@@ -196,7 +196,7 @@ def server_state(disk: Disk, server: ServerFiles, moment: Moment = HEAD) -> Serv
         elif last is None:
             raise StateUnknown(
                 f"the first record of {server.server} that is left is later than {moment}: "
-                "nothing tells what the tree was then"
+                "nothing shows what the tree was then"
             )
         else:
             until = last.zxid
@@ -249,7 +249,7 @@ def _standing(
     is_proven = not found.replay.unproven and found.replay.unsettled is None
     if until is not None and found.head != until:
         if not _is_last_before(disk, directory, found.head, until):
-            note = f"the records end at {head}: nothing tells what came behind it"
+            note = f"the records end at {head}: nothing shows what came after it"
             return note, False, is_proven
         if is_proven:
             return f"{head} is the last record at or before {format_zxid(until)}", True, True
@@ -335,7 +335,7 @@ def _asked(
 
 
 class _Answers:
-    """What each server says about a moment; heads are asked for twice, and worked out once."""
+    """What each server says about a moment; heads are asked for twice, and computed once."""
 
     def __init__(self, disk: Disk, ensemble: EnsembleFiles) -> None:
         self.disk = disk
@@ -365,7 +365,7 @@ class _Answers:
             except StateUnknown:
                 continue
             text = config_in(state.tree)
-            # One that a record made is not known to be agreed on.
+            # One that a record made is not known to be committed.
             if version_of(text) <= state.prefix.base.fuzzy_until:
                 found[server.server] = text
         return found
@@ -574,7 +574,7 @@ def _as_zxid(disk: Disk, ensemble: EnsembleFiles, moment: Moment) -> Moment:
     if found:
         return HEAD
     raise StateUnknown(
-        f"every record that is left is later than {moment}: nothing tells what the tree was then"
+        f"every record that is left is later than {moment}: nothing shows what the tree was then"
     )
 
 

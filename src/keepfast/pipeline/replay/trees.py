@@ -35,7 +35,7 @@ class TreeDifference:
     """What two trees do not have in common.
 
     `paths` differ in what clients see as content; `uneven` only in cversion or pzxid of a parent,
-    which Apache itself gets wrong behind a fuzzy snapshot; `sessions` are on one side only.
+    which Apache itself gets wrong after a fuzzy snapshot; `sessions` are on one side only.
     """
 
     paths: tuple[str, ...] = ()

@@ -4,7 +4,7 @@
     keepfast shell HOST:PORT <commands
 
 What is created is what the subtree held and the head lacks: data, ACLs, containers, TTLs, parents
-first. What cannot come back is said: versions and zxids begin anew, and an ephemeral belongs to a
+first. What cannot come back is said: versions and zxids start over, and an ephemeral belongs to a
 session that is gone.
 
 The words are those of ZooKeeper's shell, in which quotes of either kind hold blanks together and
@@ -54,7 +54,7 @@ class Deletion:
 
     @property
     def before(self) -> Moment:
-        """The moment in front of the first of them."""
+        """The moment before the first of them."""
         return Moment(zxid=Zxid(self.first_zxid - 1))
 
 

@@ -87,7 +87,7 @@ class Axis:
             return 0.0
         stretch = self.stretches[index]
         if zxid > stretch.last:
-            # In a fold: in the middle of it, or behind everything.
+            # In a fold: in the middle of it, or after everything.
             is_last = index == len(self.stretches) - 1
             return stretch.right + (0 if is_last else _FOLD_WIDTH / 2)
         share = (zxid - stretch.first + edge) / stretch.count
@@ -104,7 +104,7 @@ def _pieces(first: int, last: int) -> list[tuple[int, int]]:
 
 
 def _belongs(known: tuple[int, int], first: int) -> bool:
-    """Whether a range goes on in the same stretch, or too little is missing to fold it."""
+    """Whether a range continues in the same stretch, or too little is missing to fold it."""
     if epoch_of(known[1]) != epoch_of(first):
         return False
     missing = first - known[1] - 1

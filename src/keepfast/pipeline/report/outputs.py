@@ -65,7 +65,7 @@ def write_tables(
     result: AuditResult,
     stamp: AuditStamp | None = None,
 ) -> AuditStamp:
-    """Add the rows of an audit to the tables at `out`; gives what marks them."""
+    """Add the rows of an audit to the tables at `out`; returns what marks them."""
     stamp = stamp or AuditStamp.now()
     staging = Staging(spark)
     frames = {

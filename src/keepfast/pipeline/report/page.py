@@ -202,7 +202,7 @@ def _badge(verdict: Verdict) -> str:
 
 
 def _table(name: str, heads: Iterable[str], rows: Iterable[str]) -> str:
-    # A column of numbers has a # in front of its head.
+    # A column of numbers has a # before its head.
     head = "".join(
         f'<th scope="col" class="number">{_e(text[1:])}</th>'
         if text.startswith("#")

@@ -43,7 +43,7 @@ from keepfast.wire import (
 _HEADER_SIZE = 16
 _EPOCH_LIMIT_BYTES = 64
 _MASK = (1 << 64) - 1
-# In the reasons for bytes that are no record: those on which Apache does not start.
+# In the reasons for bytes that are not a record: those on which Apache does not start.
 _STOPPING = ("fails its checksum", "claims", "ZKLG")
 
 
@@ -54,7 +54,7 @@ class RecordRun:
     first: int
     last: int
     start: int  # offset of the first record
-    end: int  # offset behind the last one
+    end: int  # offset after the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class BadBytes:
-    """Bytes of a log that are no record, and are not the zeros behind the last one."""
+    """Bytes of a log that are not a record, and are not the zeros after the last one."""
 
     offset: int
     reason: str
@@ -109,7 +109,7 @@ class LogFacts:
     buckets: tuple[Bucket, ...] = ()
     bad: tuple[BadBytes, ...] = ()
     records: int = 0
-    end: int = 0  # offset behind the last sound record
+    end: int = 0  # offset after the last sound record
     has_digests: bool = False
     error: str = ""  # why it could not be read
     is_gone: bool = False  # it was there when the directory was listed
@@ -224,7 +224,7 @@ def joined(parts: Sequence[LogFacts]) -> LogFacts:
 
 
 def sealed(log: LogFacts, last: int, end: int) -> LogFacts:
-    """A log that ends with the record `last` at the offset `end`, whatever lies behind that."""
+    """A log that ends with the record `last` at the offset `end`, whatever lies after that."""
     if log.end <= end and all(bad.offset < end for bad in log.bad):
         return log
     runs = [
@@ -265,12 +265,13 @@ def _runs(rows: list[ScanSummary]) -> Iterator[RecordRun]:
 
 
 def buckets_between(path: str, start: int, end: int, known: Known[ScanSummary]) -> Iterator[Bucket]:
-    """The narrowest buckets of the records that begin between two offsets of a log."""
-    try:
-        with open_file(path) as file:
-            rows = summarize(file, start, end, known)
-    except OSError:
-        return
+    """The narrowest buckets of the records that begin between two offsets of a log.
+
+    Raises OSError.
+    """
+    with open_file(path) as file:
+        _check_holds(file, end)
+        rows = summarize(file, start, end, known)
     yield from _buckets([row for row in rows if row.kind == "run"], BUCKET_BITS)
 
 
@@ -304,16 +305,23 @@ def _bad(rows: list[ScanSummary]) -> Iterator[BadBytes]:
             )
 
 
+def _check_holds(file: ReadFile, end: int) -> None:
+    """Refuse a log that is shorter than when it was first read."""
+    if file.size() < end:
+        raise OSError(f"it now ends at {file.size()}")
+
+
 def record_facts(path: str, ranges: Sequence[tuple[int, int, int, int]]) -> Iterator[RecordFacts]:
-    """The sound records of a log in ranges of zxids, each with the bytes that hold it."""
-    try:
-        with open_file(path) as file:
-            for first, last, start, end in ranges:
-                for frame in _frames(file, start, end):
-                    if first <= frame.zxid <= last:
-                        yield _record(path, frame)
-    except OSError:
-        return
+    """The sound records of a log in ranges of zxids, each with the bytes that hold it.
+
+    Raises OSError.
+    """
+    with open_file(path) as file:
+        for first, last, start, end in ranges:
+            _check_holds(file, end)
+            for frame in _frames(file, start, end):
+                if first <= frame.zxid <= last:
+                    yield _record(path, frame)
 
 
 def _frames(file: ReadFile, start: int, end: int) -> Iterator[Frame]:

@@ -1,9 +1,9 @@
 """The verifying scan: every byte of a log checked, and told in a few rows of SUMMARY_SCHEMA.
 
-A row stands for a run of records, each directly behind the one before, inside one bucket of zxids
+A row stands for a run of records, each directly after the one before, inside one bucket of zxids
 (`zxid >> BUCKET_BITS`). Buckets are the same on every server, so two servers hold the same records
 of a bucket if the sums of their rows agree, and only where they do not has anybody to look at
-records. Rows come in the order of the file; where one does not begin with the zxid behind the last
+records. Rows come in the order of the file; where one does not begin with the zxid after the last
 of the row before, there is a step in the log: the start of an epoch, or a hole.
 
 What is summed up is not the bytes but what servers agree on:
@@ -11,7 +11,7 @@ What is summed up is not the bytes but what servers agree on:
 - `content_hash` is the sum, modulo 2^64, of a hash of each record: any order gives the same sum,
   and a record that is there twice counts twice. A multi that failed is taken in its canonical
   form; healthy servers hold two others (`wire.canonical_entry`).
-- The digest behind a record is left out there and has a sum of its own, `digest_hash`: servers of
+- The digest after a record is left out there and has a sum of its own, `digest_hash`: servers of
   different versions, or with the feature off on one of them, log the same txns without it.
 - `unnumbered` counts error records under the zxid of the record before (`storage.survey`), which
   have no part in the sums: they change nothing, and only the server that made them has them.
@@ -123,7 +123,7 @@ class _Rows:
         self._begun: tuple[ScanSummary, bytes] | None = None
 
     def add_ending(self, row: ScanSummary) -> None:
-        """Bytes that are no record."""
+        """Bytes that are not a record."""
         self.rows.append(row)
         self._previous = self._begun = None
 
@@ -132,7 +132,7 @@ class _Rows:
         stretch = passed.stretch
         end = passed.offset + len(stretch.data)
         row = replace(stretch.note, start_offset=passed.offset, end_offset=end)
-        # It directly follows the record before, or is the first one behind an ending.
+        # It directly follows the record before, or is the first one after an ending.
         self._add(row, self._previous is not None and _is_in_bucket(row, self._previous))
         self._previous, self._begun = stretch.last, None
 
@@ -219,7 +219,7 @@ def _summarize_frames(
 ) -> Iterator[tuple[ScanSummary, bool, bool]]:
     """The runs in some records, cut at the borders of buckets, and of stretches if that is asked.
 
-    With each: whether it goes on with the row before, and with the stretch before.
+    With each: whether it continues the row before, and the stretch before.
     """
     view, entries = frames.view, frames.offsets + FRAME_HEADER_SIZE
     lengths = frames.lengths
@@ -291,7 +291,7 @@ def _take_canonical(view: View, entries: Ints, ends: Ints, types: Ints, contents
     counts = view.ints(starts)
     is_short = (starts + 4 <= ends[multis]) & (counts >= 0) & (counts <= MOST_ELEMENTS)
     found = locate_operations(view, starts, ends[multis], np.where(is_short, counts, 0))
-    # A list that is too long for the quick way is looked at as if it had failed.
+    # A list that is too long for the fast path is looked at as if it had failed.
     failed = ~(is_short & found.ok)
     failed[found.rows[found.types == OpCode.ERROR]] = True
     replaced: list[int] = []

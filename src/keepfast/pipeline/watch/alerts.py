@@ -1,6 +1,6 @@
-"""Findings that open and close, with their times, and who is told of it.
+"""Findings that open and close, with their times, and who is notified of it.
 
-A finding opens when two looks, one shortly behind the other, both have it: servers are written to
+A finding opens when two looks, one shortly after the other, both have it: servers are written to
 while they are looked at.  It closes when a look does not have it any more.  Both are noted in the
 checkpoint in one transaction with what the webhook is to be told; that is told again until somebody
 takes it.
@@ -120,7 +120,7 @@ class OpenFindings:
         return changes
 
     def tell(self) -> str | None:
-        """Tell the webhook what it was not told yet; gives why it could not be told."""
+        """Deliver pending alerts to the webhook; returns why that failed."""
         if self.webhook is None:
             return None
         for number, value in self.checkpoint.alerts()[:_MOST_TOLD]:
@@ -133,7 +133,7 @@ class OpenFindings:
 
 
 def _post(url: str, body: bytes) -> str | None:
-    """Send one alert; gives why that failed."""
+    """Send one alert; returns why that failed."""
     headers = {"Content-Type": "application/json", "User-Agent": "keepfast-watch"}
     request = urllib.request.Request(url, body, headers, method="POST")
     try:

@@ -1,4 +1,4 @@
-"""What a watch knows, in one SQLite file: it is killed at any time and goes on where it was.
+"""What a watch knows, in one SQLite file: it is killed at any time and continues where it was.
 
 Everything that one look changes is one transaction, synced to the disk: a look that was cut short
 was never made.  One process at a time holds the file.
@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS findings (id INTEGER PRIMARY KEY, key TEXT, opened RE
 CREATE TABLE IF NOT EXISTS alerts (id INTEGER PRIMARY KEY, value BLOB);
 """
 
-# One change of one znode: what it added to our digest before, and behind it.
+# One change of one znode: what it added to our digest before, and after it.
 CHANGE = np.dtype([("zxid", "i8"), ("path", "u8"), ("before", "u8"), ("after", "u8")])
 
 
@@ -166,7 +166,7 @@ class Checkpoint:
     # -- the changes of late -----------------------------------------------------------------------
 
     def changes_after(self, ensemble: str, zxid: int) -> NDArray[np.void]:
-        """The changes behind a zxid, in order."""
+        """The changes after a zxid, in order."""
         rows = self._database.execute(
             "SELECT value FROM changes WHERE ensemble = ? AND last > ? ORDER BY last",
             (ensemble, zxid),
@@ -176,7 +176,7 @@ class Checkpoint:
         return wanted
 
     def add_changes(self, ensemble: str, last: int, changes: NDArray[np.void]) -> None:
-        """The changes up to the record `last`, behind those before."""
+        """The changes up to the record `last`, after those before."""
         values = (ensemble, last, changes.tobytes())
         self._database.execute("REPLACE INTO changes VALUES (?, ?, ?)", values)
 

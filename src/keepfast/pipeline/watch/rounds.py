@@ -1,7 +1,7 @@
 """One look at all ensembles: the steps of an audit, with what is known of the looks before.
 
 Facts, comparison, agreement and conclusion are the audit's own.  Its replay is too, but its sums
-are carried on (`running`): records behind the last look, and snapshots that are new.  Where a sum
+are carried on (`running`): records after the last look, and snapshots that are new.  Where a sum
 is off, or the files do not lead on from what is known, the audit's replay says what that means; it
 is asked again only when something about the question changed.
 """
@@ -51,7 +51,7 @@ from keepfast.pipeline.watch.tracked import TrackedFiles
 from keepfast.wire import CorruptSnapshot
 
 _KIND = "ensemble"
-# What is worked out anew costs at most this part of the time, however often it is asked for.
+# What is computed again costs at most this part of the time, however often it is asked for.
 _MOST_SHARE = 0.05
 
 
@@ -253,7 +253,7 @@ class EnsembleLooks:
         )
 
     def doubt(self) -> None:
-        """Work out everything anew in the next look, as an audit would."""
+        """Work out everything again in the next look, as an audit would."""
         self.proven.position = None
         self._outcome = self._question = None
         self._resting.clear()

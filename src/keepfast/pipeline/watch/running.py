@@ -1,6 +1,6 @@
 """The state of an ensemble that follows its records: the relational replay, some records at a time.
 
-The znodes behind the last record are kept as the rows that a snapshot would have, so that the next
+The znodes after the last record are kept as the rows that a snapshot would have, so that the next
 records are one more chain with those as its base: the same events, states and sums as in an audit
 (`replay.path_states`).  Only rows of paths that records touch are read and written.  What all rows
 add up to is kept beside them, for Apache's digest and for ours; and so is what each change of late
@@ -53,7 +53,7 @@ StartOf = Callable[[str, int], int | None]
 
 
 class StateLost(KeepfastError):  # noqa: N818 - an ordinary turn
-    """The records do not lead on from the state: it has to be made anew."""
+    """The records do not lead on from the state: it has to be rebuilt."""
 
 
 class Position(msgspec.Struct):
@@ -64,7 +64,7 @@ class Position(msgspec.Struct):
     digest: int = 0  # Apache's
     state: int = 0  # ours
     stated: int | None = None  # what the digests in the records say it is here
-    known_from: int = 0  # changes behind this are kept
+    known_from: int = 0  # changes after this are kept
     records: int = 0
     config: tuple[int, bytes] | None = (
         None  # the members, as the last record said that changed them
@@ -106,7 +106,7 @@ class RunningState:
     def advance(
         self, pieces: Sequence[Piece], up_to: int, lists_ephemerals: bool, start_of: StartOf
     ) -> list[tuple[int, int]]:
-        """Apply the records behind the state up to a zxid; gives the ranges that are not right.
+        """Apply the records after the state up to a zxid; returns the ranges that are not right.
 
         Raises StateLost if they do not lead on from it, or can no longer be read.
         """
@@ -211,7 +211,7 @@ class RunningState:
         self.checkpoint.add_changes(self.ensemble, high, rows)
 
     def forget_changes(self, needed_from: int) -> None:
-        """Let go of old changes, but not of those behind a snapshot that has to be looked at."""
+        """Let go of old changes, but not of those after a snapshot that has to be looked at."""
         last = self.checkpoint.first_change(self.ensemble, _MOST_CHANGES_BYTES)
         if last is not None and last <= needed_from:
             self.checkpoint.drop_changes(self.ensemble, last)

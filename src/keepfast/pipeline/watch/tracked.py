@@ -1,7 +1,7 @@
-"""The facts of files that go on being written: new bytes are read, the rest is remembered.
+"""The facts of files that continue being written: new bytes are read, the rest is remembered.
 
-A file whose size and times are the same is the same.  Of a log that grew, the records behind the
-last known one are read, once the bytes in front of them were seen to be what they were.  Anything
+A file whose size and times are the same is the same.  Of a log that grew, the records after the
+last known one are read, once the bytes before them were seen to be what they were.  Anything
 else is read as a whole.  A CRC of every block of bytes is kept, and some blocks are read again in
 each look: a disk that changes bytes changes no time.
 """
@@ -32,7 +32,7 @@ from keepfast.pipeline.scan.summaries import ScanSummary
 from keepfast.pipeline.watch.checkpoint import Checkpoint
 
 _BLOCK = 64 << 10
-# The ends of earlier reads, from which records behind a zxid are found without a search.
+# The ends of earlier reads, from which records after a zxid are found without a search.
 _MOST_ENDS = 16
 _KIND = "file"
 # Two writes closer than this may leave the same time.
@@ -49,7 +49,7 @@ class TrackedFile(msgspec.Struct):
     facts: FileFacts
     blocks: list[int] = []  # CRCs of all blocks that were read; the last may be short
     covered: int = 0  # bytes that the CRCs speak for
-    ends: list[tuple[int, int]] = []  # zxid, and the offset behind its record
+    ends: list[tuple[int, int]] = []  # zxid, and the offset after its record
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class TrackedFiles:
             self.checkpoint.drop_text(_KIND, path)
 
     def start_of(self, path: str, zxid: int) -> int | None:
-        """An offset of a log in front of the record behind `zxid`, close to it."""
+        """An offset of a log before the record behind `zxid`, close to it."""
         tracked = self._files.get(path)
         found = [end for last, end in tracked.ends if last <= zxid] if tracked else []
         return max(found, default=None)
@@ -178,7 +178,7 @@ class TrackedFiles:
             return None
         if not self._is_same(tracked, len(tracked.blocks) - 1):
             return None
-        # Bytes behind the last record that were none may be a part of one that is there now.
+        # Bytes after the last record that were none may be a part of one that is there now.
         sound = replace(log, bad=tuple(bad for bad in log.bad if bad.offset < log.end))
         after = log.runs[-1].last
         more = log_facts(replace(part, start=log.end), self._known, after)
@@ -234,7 +234,7 @@ class TrackedFiles:
         return zlib.crc32(data) == tracked.blocks[block]
 
     def read_again(self, most_bytes: int) -> list[str]:
-        """Read some blocks again; gives the files in which bytes are others than they were.
+        """Read some blocks again; returns the files in which bytes are others than they were.
 
         Goes on in each look where it ended in the one before, and around.
         """

@@ -79,7 +79,7 @@ class WatchMetrics:
 
 
 def serve_metrics(metrics: WatchMetrics, host: str, port: int) -> int:
-    """Answer at an address, in a thread; gives the port. Raises OSError."""
+    """Answer at an address, in a thread; returns the port. Raises OSError."""
     registry = CollectorRegistry()
     registry.register(metrics)
     server, _ = start_http_server(port, host, registry)

@@ -1,6 +1,6 @@
 """Checkers: what must hold in every run. They see a run from outside and change nothing in it.
 
-What may live here: one class a promise of the service. What may not: anything that a server or
+What may live here: one class per guarantee of the service. What may not: anything that a server or
 the world needs; a world without checkers runs the same.
 """
 
@@ -60,7 +60,7 @@ __all__ = [
 
 
 class Checkers:
-    """All checkers of a run, and the ledger that they share; drivers tell it what happens."""
+    """All checkers of a run, and the ledger that they share; drivers report events to it."""
 
     def __init__(self, membership: Membership) -> None:
         self.ledger = ledger = Ledger(membership)
@@ -218,7 +218,7 @@ class Checkers:
         zxid = Zxid(operation.zxid)
         proposer = self.ledger.proposers.get(zxid)
         if proposer is not None and zxid not in self.ledger.digests and self.commits.is_held(zxid):
-            # Whoever applied it has left its role in the same moment.
+            # The server that applied it has left its role at the same moment.
             self._note_commits(proposer, zxid)
         if operation.zxid >= 0:
             self.shown(session, operation.zxid)
@@ -232,7 +232,7 @@ class Checkers:
         session.last_zxid = max(session.last_zxid, zxid)
 
     def told(self, session: SessionView, event: EventType, path: str, zxid: int) -> None:
-        """A client was told of a change."""
+        """A client was notified of a change."""
         for checker in self.all:
             checker.on_event(session, event, path, zxid)
 

@@ -2,8 +2,8 @@
 
 A client may use a number again: kazoo counts its requests from 1 on every connection. So the number
 proves nothing. What does is the txn under the reply's zxid: it has to be the one that this request
-asks for, its result has to be what the reply says, and no two requests may be told of the same one.
-Where a request was refused, the state before it has to be a reason for that refusal.
+asks for, its result has to be what the reply says, and no two requests may get the same
+one. Where a request was refused, the state before it has to be a reason for that refusal.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class AnswerChecker(Checker):
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
-        # The request that was told of each txn.
+        # The request that each txn answered.
         self._told: dict[int, Operation] = {}
 
     def on_answered(self, session: SessionView, operation: Operation) -> None:

@@ -1,4 +1,4 @@
-"""What a checker may be told of."""
+"""The events that a checker may observe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keepfast.wire import EventType, ServerId, Zxid
 
 
 class Checker:
-    """Looks at a run and raises `Violation`. Each method is one thing it may look at."""
+    """Observes a run and raises `Violation`. Each method is one kind of event."""
 
     name = ""
 
@@ -51,7 +51,7 @@ class Checker:
         """A client saw a zxid of the service, in a reply or an event."""
 
     def on_event(self, session: SessionView, event: EventType, path: str, zxid: int) -> None:
-        """A client was told of a change."""
+        """A client was notified of a change."""
 
     def on_rewatched(self, session: SessionView, zxid: int) -> None:
         """A client that came back has set its watches again, on a server at `zxid`."""

@@ -1,6 +1,6 @@
-"""What servers delete by themselves, and what they refuse: containers, TTLs, quotas.
+"""What servers delete on their own, and what they refuse: containers, TTLs, quotas.
 
-The rules are stated here once more, without the code that is checked.
+The rules are stated here independently of the code under test.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class QuotaChecker(Checker):
 
     As with Apache, what is under way is not counted: so many may come on top. Nor is what changes
     while there are no limits, if the statistics stay: they are counted when they are made and when
-    a server loads a snapshot, and limits that are made again do not have them counted anew.
+    a server loads a snapshot, and limits that are made again do not have them recounted.
     """
 
     name = "quota"

@@ -1,4 +1,4 @@
-"""What clients are promised: writes that are linearizable, reads in the order of their session."""
+"""The guarantees to clients: linearizable writes, reads in session order."""
 
 from __future__ import annotations
 

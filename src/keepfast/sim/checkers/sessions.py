@@ -64,7 +64,7 @@ class ExpiryChecker(Checker):
 
 
 class ExpiredChecker(Checker):
-    """Who is told that its session has ended has lost it for good (R15).
+    """A client that is told that its session has ended has really lost it (R15).
 
     Its end is in the history. A session of one server alone never was in the history; then it must
     not come into it later, nor a znode of its making.
@@ -90,7 +90,7 @@ class ExpiredChecker(Checker):
         self._local.add(session_id)
 
     def on_hung_up(self, session_id: int) -> None:
-        """A server has closed the connection of a client that it heard: its session were over."""
+        """A server has closed the connection of a client it just heard: its session has ended."""
         if session_id not in self.ledger.session_ends:
             raise Violation(
                 self.name,

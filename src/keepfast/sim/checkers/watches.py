@@ -1,4 +1,4 @@
-"""Watches: each change is told once, in order, and before the client can see its effect."""
+"""Watches: each change is reported once, in order, and before the client can see its effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WatchChecker(Checker):
     name = "watches"
 
     def on_shown(self, session: SessionView, zxid: int) -> None:
-        """A reply at `zxid`: no change up to there that is watched may be untold."""
+        """A reply at `zxid`: every watched change up to there must have been reported."""
         for watch in session.watches.values():
             if watch.zxid >= zxid:
                 continue
