@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -63,7 +64,8 @@ class PatientProtocol(H11Protocol):
     def _begin(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._since = self.loop.time()
+        # Not the loop's clock, which stands still for a millisecond and more: clients would tie.
+        self._since = time.monotonic()
         self._timer = self.loop.call_later(_REQUEST_SECONDS, self._look)
 
     def _look(self) -> None:
