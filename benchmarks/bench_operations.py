@@ -3,7 +3,7 @@
 Both kinds run at the same time with their default settings (Apache with a heap of 1 GB each) and
 are loaded in turn by `zkload` (benchmarks/zkload.c, compiled here with cc): medians of alternating
 rounds, after a warm-up of both. `--only` measures some of the rows, `--servers 3` an ensemble,
-`--tls` one server over TLS.
+`--tls` one server over TLS; `--former` compares with another version of Keepfast.
 
 Beside rates and latencies the table has the CPU (user and system) that the processes of the servers
 spent on one operation: on a machine that has other work to do, only that can be compared.
@@ -13,6 +13,7 @@ import argparse
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,6 +120,18 @@ def one_of_each(place: Path) -> Iterator[tuple[Target, Target]]:
 
 
 @contextmanager
+def both_versions(place: Path, former: str) -> Iterator[tuple[Target, Target]]:
+    """A server of this code, and one of another version of it."""
+    for name in ("ours", "former"):
+        (place / name).mkdir()
+    with (
+        keepfast_server(place / "ours") as ours,
+        keepfast_server(place / "former", source=former) as theirs,
+    ):
+        yield target(ours), target(theirs)
+
+
+@contextmanager
 def three_of_each(place: Path) -> Iterator[tuple[Target, Target]]:
     """An ensemble of ours and one of Apache's."""
     with (
@@ -161,6 +174,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="rows whose title has this; repeatable")
     parser.add_argument("--seconds", type=float, default=2.0, help="of one run")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--former", help="the `src` folder of another version, in Apache's place")
     options = parser.parse_args()
     rows = SECURE if options.tls else ONE if options.servers == 1 else THREE
     chosen = [row for row in rows if not options.only or any(o in row.title for o in options.only)]
@@ -171,6 +185,8 @@ def main() -> None:
     servers = one_of_each if options.servers == 1 else three_of_each
     if options.tls:
         servers = one_of_each_by_tls
+    if options.former:
+        servers = partial(both_versions, former=options.former)
     with scratch() as place:
         program = compiled_zkload(place, has_tls=options.tls)
         with servers(place) as both:
@@ -179,9 +195,10 @@ def main() -> None:
                 for each in both:
                     load(program, each, row, 1)
             table = [measured(program, both, r, options.seconds, options.rounds) for r in chosen]
+    rival, name = ("former", "this code") if options.former else ("Apache", "Keepfast")
     print_table(
-        f"{options.servers} server(s), 8 x 32 in flight unless said; CPU, ms: Apache / Keepfast",
-        ["load", "Apache op/s", "Keepfast op/s", "ratio", "CPU µs", "p50 ms", "p99 ms", "worst ms"],
+        f"{options.servers} server(s), 8 x 32 in flight unless said; CPU, ms: {rival} / {name}",
+        ["load", f"{rival} op/s", f"{name} op/s", "ratio", "CPU µs", "p50 ms", "p99 ms", "worst ms"],
         table,
     )
 

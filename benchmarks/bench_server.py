@@ -7,6 +7,7 @@ of both. `--only` measures some of the loads.
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -30,10 +31,12 @@ ROUNDS = 3
 
 
 @contextmanager
-def keepfast_server(data_dir: Path, more: str = "") -> Iterator[Served]:
+def keepfast_server(
+    data_dir: Path, more: str = "", source: str | None = None
+) -> Iterator[Served]:
     """A Keepfast server as its command runs it.
 
-    `more`: further lines of its configuration.
+    `more`: further lines of its configuration. `source`: the `src` folder of another version.
     """
     port = free_ports(1)[0]
     configuration = data_dir / "zoo.cfg"
@@ -44,6 +47,7 @@ def keepfast_server(data_dir: Path, more: str = "") -> Iterator[Served]:
     process = subprocess.Popen(
         [sys.executable, "-m", "keepfast", "serve", str(configuration)],
         cwd=ROOT,
+        env=os.environ | ({"PYTHONPATH": source} if source else {}),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
