@@ -198,7 +198,16 @@ def main() -> None:
     rival, name = ("former", "this code") if options.former else ("Apache", "Keepfast")
     print_table(
         f"{options.servers} server(s), 8 x 32 in flight unless said; CPU, ms: {rival} / {name}",
-        ["load", f"{rival} op/s", f"{name} op/s", "ratio", "CPU µs", "p50 ms", "p99 ms", "worst ms"],
+        [
+            "load",
+            f"{rival} op/s",
+            f"{name} op/s",
+            "ratio",
+            "CPU µs",
+            "p50 ms",
+            "p99 ms",
+            "worst ms",
+        ],
         table,
     )
 

@@ -31,9 +31,7 @@ ROUNDS = 3
 
 
 @contextmanager
-def keepfast_server(
-    data_dir: Path, more: str = "", source: str | None = None
-) -> Iterator[Served]:
+def keepfast_server(data_dir: Path, more: str = "", source: str | None = None) -> Iterator[Served]:
     """A Keepfast server as its command runs it.
 
     `more`: further lines of its configuration. `source`: the `src` folder of another version.
