@@ -24,8 +24,8 @@ from keepfast.pipeline import (
     read_chain,
 )
 from keepfast.storage import RealDisk
-from keepfast.testing import Server
-from keepfast.wire import ACL, ANYONE, Perms, Zxid
+from keepfast.testing import Ensemble, Server
+from keepfast.wire import ACL, ANYONE, Perms, Zxid, epoch_of
 
 NOW = datetime(2026, 11, 17, 3, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -72,6 +72,26 @@ def test_running_server__second_backup_has_the_records_since(
     assert znodes(place) == {f"/n{number}" for number in range(50)}
     third = back_up(server, place, NOW + 2 * DAY)
     assert (third.records, third.head) == (0, second.head)
+
+
+def test_ensemble_with_new_leaders__the_chain_has_their_epochs(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    epochs = []
+    with Ensemble() as ensemble:
+        directories = [one.data_dir for one in ensemble.servers]
+        for number in range(3):
+            with Client(parse_target(ensemble.hosts)) as client:
+                client.create(f"/n{number}", b"")
+            ensemble.wait_equal()
+            for given, name in ((directories, "all"), (directories[:1], "one")):
+                taken = back_up_files(RealDisk(), one_ensemble(given), str(place / name), None, NOW)
+                assert taken.new_because == (None if number else "it is the first")
+                assert read_chain(taken.chain).epochs.current == epoch_of(taken.head)
+            epochs.append(epoch_of(taken.head))
+            ensemble.wait_for_leader().restart()
+            ensemble.wait_serving()
+    assert epochs == sorted(set(epochs))
+    assert znodes(place / "all") == znodes(place / "one") == {"/n0", "/n1", "/n2"}
 
 
 def test_restore_from_a_place__any_moment_of_any_chain(

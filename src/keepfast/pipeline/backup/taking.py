@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import groupby, islice
 from typing import Final
 
 from keepfast.pipeline.agreement.quorum_history import AgreedHistory, Stop
@@ -31,8 +31,8 @@ from keepfast.pipeline.backup.chains import (
 from keepfast.pipeline.files.layout import EnsembleFiles
 from keepfast.pipeline.replay.restore import RestoreRefused, restore_state
 from keepfast.pipeline.replay.state import directory_of, ensemble_state
-from keepfast.storage import Disk, Frame, RealDisk, Store, replay
-from keepfast.wire import StorageError, Zxid, canonical_entry, decode_entry, format_zxid
+from keepfast.storage import Disk, Epochs, Frame, RealDisk, Store, replay
+from keepfast.wire import StorageError, Zxid, canonical_entry, decode_entry, epoch_of, format_zxid
 
 _GROUP: Final = 1000
 
@@ -105,7 +105,8 @@ def _why_new(
     if own is not None and theirs and all(not _is_same(own, entry) for entry in theirs):
         wrong = (
             f"the servers have another record at {format_zxid(head)} than the backup {last.name}: "
-            "a history that was backed up is not theirs any more; keepfast audit tells more"
+            "a history that was backed up is no longer theirs; keepfast audit shows where they "
+            "diverged"
         )
         return "the history is another one", wrong
     newest = max((_head_of(log, head) for log in logs), default=Zxid(-1))
@@ -153,12 +154,12 @@ def _leads_on(logs: Sequence[ServerLog], head: Zxid) -> bool:
 
 
 def _begin(disk: Disk, ensemble: EnsembleFiles, place: str, now: datetime) -> BackupChain:
-    """A new chain: the state that the servers agree on, written and read back."""
+    """A new chain: the state that a quorum of the servers holds, written and read back."""
     state = ensemble_state(disk, ensemble)
     if state.is_contradicted:
         raise BackupRefused(
             f"{ensemble.name}: servers have different states at {format_zxid(state.head)}; "
-            "keepfast audit tells where they parted"
+            "keepfast audit shows where they diverged"
         )
     name = chain_name(now)
     sources = tuple(directory_of(server) for server in ensemble.servers)
@@ -177,11 +178,16 @@ def _follow(disk: Disk, ensemble: EnsembleFiles, chain: BackupChain) -> tuple[in
         history = AgreedHistory(_logs(disk, ensemble), electorate, store.head)
         # It checks that each record follows, fits, and leaves the digest that it states.
         walk = replay.Replay(tree, replay.Base(store.head, store.head, exact=True))
-        fed, count = _fed(history.records(), walk), 0
-        while group := list(islice(fed, _GROUP)):
-            store.append_all(group)
-            store.sync()
-            count += len(group)
+        count = 0
+        for epoch, fed in groupby(_fed(history.records(), walk), lambda one: epoch_of(one[0])):
+            # Between the last record of one epoch and the first of the next, as a member does:
+            # a chain whose records lie beyond its epoch is taken for damaged.
+            if (store.epochs.current or epoch) < epoch:
+                store.set_epochs(Epochs(accepted=epoch, current=epoch))
+            while group := list(islice(fed, _GROUP)):
+                store.append_all(group)
+                store.sync()
+                count += len(group)
         walk.finish()
         store.roll()
     finally:
