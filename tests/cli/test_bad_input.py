@@ -161,6 +161,10 @@ def run_as_nobody(*arguments: str | Path) -> Result:
     script = (
         "import contextlib, io, os, sys\n"
         "from keepfast.cli import blame, directory_view, inspect, main, repair_command, verify\n"
+        "from keepfast.cli import serve_command\n"
+        "import keepfast.server.serve, keepfast.server.ensemble_options\n"
+        "with contextlib.suppress(ImportError):\n"
+        "    import uvloop\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
         "    main(['version', '--json'])\n"
         "if os.geteuid() == 0:\n"
@@ -227,3 +231,19 @@ def test_no_permission_to_read_a_file(reachable: Path) -> None:
         result.check_sentence("log.1")
     finally:
         path.chmod(0o644)
+
+
+@pytest.mark.parametrize("kind", ["standalone", "member"])
+def test_server_on_the_data_of_another_user__names_the_place(reachable: Path, kind: str) -> None:
+    place = reachable / "data"
+    # A member reads the first file and removes the second one before anything else.
+    place.mkdir(mode=0o711 if kind == "member" else 0o700)
+    (place / "myid").write_text("1\n")
+    (place / "initialize").touch()
+    members = "".join(f"server.{id}=127.0.0.1:{id}:{id + 3}\n" for id in (1, 2, 3))
+    timing = "initLimit=5\nsyncLimit=5\nclientPort=0\nadmin.enableServer=false\n"
+    config = reachable / "zoo.cfg"
+    config.write_text(f"dataDir={place}\n{timing}{members if kind == 'member' else ''}")
+    result = run_as_nobody("serve", "--log-level", "error", config)
+    assert result.code == 4, result
+    result.check_sentence("permission denied; run as the user who owns the data", str(place))

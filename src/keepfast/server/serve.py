@@ -26,7 +26,7 @@ from keepfast.server.server import ListeningServer, NotWholeError
 from keepfast.server.server_options import ServerOptions
 from keepfast.server.systemd import SystemdNotifier
 from keepfast.server.throttle_options import throttle_options
-from keepfast.storage import Compression, StoreOptions
+from keepfast.storage import Compression, StoreOptions, storage_error
 from keepfast.tree import PrepareOptions
 from keepfast.wire import MAX_TXN_BYTES, StorageError, safe_lines
 
@@ -178,6 +178,8 @@ def run_server(
     except ConfigError as error:
         print(f"keepfast: {safe_lines(str(error))}", file=errors)
         return EXIT_FAILED
+    except OSError as error:
+        return _cannot_start(error, errors)
     loop_factory = None
     if sys.platform != "win32":
         try:
@@ -192,6 +194,15 @@ def run_server(
     gc.enable()
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_serve(ListeningServer(options), ready, errors))
+
+
+def _cannot_start(error: Exception, errors: TextIO) -> int:
+    if isinstance(error, OSError) and error.filename is not None:
+        # Of a file; what went wrong with a socket says so itself.
+        error = storage_error(error, error.filename)
+    reason = getattr(error, "strerror", None) or str(error)
+    print(f"keepfast: cannot start: {safe_lines(reason)}", file=errors)
+    return EXIT_FAILED
 
 
 async def _serve(
@@ -225,9 +236,7 @@ async def _serve_until_stopped(
             print(f"  {safe_lines(str(problem))}", file=errors)
         return EXIT_WRONG
     except (ConfigError, StorageError, OSError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        print(f"keepfast: cannot start: {safe_lines(reason)}", file=errors)
-        return EXIT_FAILED
+        return _cannot_start(error, errors)
     ready(server)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()

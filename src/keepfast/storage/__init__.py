@@ -68,7 +68,7 @@ from keepfast.storage.snapshot_file import (
     parse_snapshot,
     snapshot_pieces,
 )
-from keepfast.storage.snapshot_writer import SnapshotWriter
+from keepfast.storage.snapshot_writer import SnapshotWriter, storage_error
 from keepfast.storage.store import Store
 from keepfast.storage.store_options import StoreOptions
 from keepfast.storage.survey import LogSurvey, Progress, SurveyedRun, survey_log
@@ -175,6 +175,7 @@ __all__ = [
     "replace_file",
     "snapshot_name",
     "snapshot_pieces",
+    "storage_error",
     "survey_log",
     "temporary_of",
     "tree_packets",
