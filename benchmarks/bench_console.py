@@ -67,7 +67,7 @@ def resident_mib(pid: int) -> float:
 
 
 def heap_mib(page: Page) -> float:
-    """What the page's script holds, behind a collection of garbage."""
+    """What the page's script holds, after a garbage collection."""
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     used = session.send("Runtime.getHeapUsage")["usedSize"]

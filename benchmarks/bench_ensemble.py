@@ -7,7 +7,7 @@
     python -m benchmarks.bench_ensemble --only missing-znodes --missing 1000000
 
 Both ensembles run at the same time and are used in turn; figures are medians of three alternating
-runs behind a warm-up, catch-up is measured once. Load comes from `zkload` (benchmarks/zkload.c).
+runs after a warm-up, catch-up is measured once. Load comes from `zkload` (benchmarks/zkload.c).
 Failover: seconds from kill -9 of a leader under load until a survivor takes a write. Hand-over: the
 same, from the request. Catch-up: seconds from the start of a follower that lacks so many txns (on a
 thousand znodes), or that is empty beside so many znodes, until it follows with all of them; and the
@@ -75,7 +75,7 @@ class Bench:
     # -- loads -----------------------------------------------------------------------------------
 
     def loads(self) -> None:
-        """Rates and p99 of each load, and the memory of all three servers behind them."""
+        """Rates and p99 of each load, and the memory of all three servers after them."""
         for arguments in LOADS.values():
             for ensemble in reversed(self.both):
                 self.load(ensemble.hosts, arguments)

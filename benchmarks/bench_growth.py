@@ -167,7 +167,7 @@ def with_znodes(count: int) -> list[str]:
     """The row of a tree of so many znodes."""
     before = resident_bytes()
     tree = tree_of(count)
-    memory = f"{(resident_bytes() - before) / count:,.0f} bytes a znode"
+    memory = f"{(resident_bytes() - before) / count:,.0f} bytes per znode"
     gc.freeze()
     core = Core(tree)
     found = [f"{cost:.1f}" for cost in costs(core)]
@@ -184,7 +184,7 @@ def with_sessions(count: int) -> list[str]:
     each = (resident_bytes() - before) / len(kept)
     gc.freeze()
     found = [f"{cost:.1f}" for cost in costs(core)]
-    memory = f"{each:,.0f} bytes a session" if count >= FAN_OUT else ""
+    memory = f"{each:,.0f} bytes per session" if count >= FAN_OUT else ""
     return [f"{count:,} sessions", *found, memory]
 
 

@@ -1,7 +1,7 @@
 """A standalone server under load, against Apache 3.9.5 with its default settings and a 1 GB heap.
 
 Both run at the same time on the same machine and are loaded in turn by `zkload`
-(benchmarks/zkload.c, compiled here with cc). Medians of three alternating runs, behind a warm-up
+(benchmarks/zkload.c, compiled here with cc). Medians of three alternating runs, after a warm-up
 of both. `--only` measures some of the loads.
 """
 

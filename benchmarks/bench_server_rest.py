@@ -110,7 +110,7 @@ def running(kind: str, data_dir: Path) -> Iterator[Process]:
 
 
 def at_rest(place: Path) -> list[list[float]]:
-    """Seconds to the first reply, and MiB behind it; one row a kind, medians of runs in turn."""
+    """Seconds to the first reply, and MiB after it; one row per kind, medians of runs in turn."""
     found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for number in range(2 * ROUNDS):
         for kind in KINDS:
@@ -167,7 +167,7 @@ def idle_session(stack: ExitStack, port: int, number: int) -> None:
 
 
 def with_watches(place: Path, program: Path) -> list[list[float]]:
-    """Reads a second without and with idle sessions that watch, in turn; one row a kind."""
+    """Reads a second without and with idle sessions that watch, in turn; one row per kind."""
     rows = []
     for kind in KINDS:
         with running(kind, place / f"watches-{kind}") as server:

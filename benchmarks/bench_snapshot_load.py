@@ -70,7 +70,7 @@ def main() -> None:
         ["server", "wall s", "times Apache's"],
         rows,
     )
-    print(f"memory: {min(per_znode):.0f} bytes a znode, its {DATA_BYTES} bytes of data included")
+    print(f"memory: {min(per_znode):.0f} bytes per znode, its {DATA_BYTES} bytes of data included")
 
 
 if __name__ == "__main__":

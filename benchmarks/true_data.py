@@ -4,7 +4,7 @@
 
 Three servers log one history and roll at their own times; each takes its share of the snapshots.
 With `--fuzzy` a snapshot is copied while that many records are applied, as Apache copies it: half
-of the tree before them, half behind.
+of the tree before them, half after.
 """
 
 from __future__ import annotations

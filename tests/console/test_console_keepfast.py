@@ -273,7 +273,7 @@ def test_feed__tells_who_changed_what_with_both_values(place: Place, browser: Br
         client.set("/fed", b"later")
         expect(page.get_by_role("status").filter(has_text="1 change waiting")).to_be_visible()
         expect(page.locator(".feed-row")).to_have_count(2)
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Resume").click()
         expect(page.locator(".feed-row")).to_have_count(3)
         page.get_by_role("combobox", name="Only this kind").select_option("created")
         expect(page.locator(".feed-row")).to_have_count(1)

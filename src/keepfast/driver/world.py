@@ -119,7 +119,7 @@ class ServerWorld(PeerWorld, Protocol):
     def resume_client(self, connection: Connection) -> None:
         """Read from it again."""
 
-    # -- what others want to hear ----------------------------------------------------------------
+    # -- what others are notified of ------------------------------------------------------------
 
     def note(self, note: Note) -> None:
         """A rare branch was taken."""

@@ -285,7 +285,7 @@ class Lab:
         return Client(str(self.servers[id].address), options)
 
     def write(self, values: Mapping[str, str]) -> None:
-        """Write values that the whole ensemble agrees on, through its leader."""
+        """Write values that the whole ensemble commits, through its leader."""
         with self.client(self.leader()) as client:
             for path, value in values.items():
                 put(client, path, value)

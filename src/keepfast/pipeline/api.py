@@ -57,7 +57,7 @@ class Audit:
 
     @property
     def findings(self) -> DataFrame:
-        """One row a finding."""
+        """One row per finding."""
         schema = spark_schema(FINDING_SCHEMA)
         rows = findings_table(self.result).to_pylist()
         return self.spark.createDataFrame(rows, schema)
@@ -116,7 +116,7 @@ def state_at(
     """The trees as they were: at a zxid (a number, or hex), at a time, or at the head.
 
     `source` names places, or is a change feed (`change_feed`, or one read back from Parquet): then
-    the tree is made of its rows, by Spark alone, and holds what the feed tells: znodes that were
+    the tree is made of its rows, by Spark alone, and holds what the feed has: znodes that were
     there before it began are not in it, and `at` is a zxid.
     """
     from pyspark.sql import DataFrame
@@ -136,12 +136,12 @@ def state_at(
 
 
 def _replayed(feed: DataFrame, at: int | str | datetime | None) -> DataFrame:
-    """The last word on each path: one pass, and a shuffle of one row a path and partition."""
+    """The last change of each path: one pass, and a shuffle of one row per path and partition."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
     moment = moment_of(at)
     if moment.time_ms is not None:
-        raise ValueError("a change feed is cut at a zxid; its column `time` tells which")
+        raise ValueError("a change feed is cut at a zxid; its column `time` shows which")
     rows = feed.where("path IS NOT NULL")
     if moment.zxid is not None:
         rows = rows.where(F.col("zxid") <= moment.zxid)

@@ -319,7 +319,7 @@ class Election:
         Answers are not answered forever: a settled server is sent nothing, and of two that are
         looking only the one in the lower round is (or, of the same round, one that only asks by one
         that votes). Beside that, the first word of a connection is answered where one of the two is
-        empty: the second word is what tells whether the ensemble is new.
+        empty: the second word shows whether the ensemble is new.
         """
         if ballot.state is not PeerState.LOOKING or self._has_left:
             return False

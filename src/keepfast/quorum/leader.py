@@ -215,7 +215,7 @@ class Leader:
         return agreed_point(self._followers(), me, self._durable, committed, self.quorums)
 
     def commit(self, point: Zxid) -> ServerId | None:
-        """Tell the learners that everything up to `point` is committed; apply it here then.
+        """Notify the learners that everything up to `point` is committed; apply it here then.
 
         Gives who is to lead by a change of the membership that is among it; None: there is none.
         """

@@ -250,8 +250,8 @@ class Learner:
             # An observer whose history is later than that of a quorum: it was restored or wiped.
             # Truncating would destroy the only copy of what is lost; a tree moves it aside.
             reason = (
-                f"the leader's epoch {hello.epoch} is below {facts.current_epoch}, which our "
-                "history was agreed on in: a quorum has lost acknowledged records"
+                f"the leader's epoch {hello.epoch} is below {facts.current_epoch}, that of our "
+                "history: a quorum has lost acknowledged records"
             )
             self.end = EndOfFollowing(reason, is_unfit=True)
             return

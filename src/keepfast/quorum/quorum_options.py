@@ -55,5 +55,5 @@ class QuorumOptions:
 
     @property
     def dial_ms(self) -> int:
-        """How long a learner knocks at a leader that is not there, at most."""
+        """How long a learner tries to reach a leader that is not there, at most."""
         return self.dial_attempts * self.dial_interval_ms

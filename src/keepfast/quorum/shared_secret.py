@@ -36,7 +36,7 @@ class SharedSecret(NamedTuple):
 
     @property
     def fingerprint(self) -> bytes:
-        """Tells secrets apart, and nothing else of them."""
+        """Distinguishes secrets, and shows nothing else of them."""
         return sha256(b"fingerprint" + self.secret).digest()[:8]
 
     def __repr__(self) -> str:

@@ -62,11 +62,11 @@ class AuthenticationOptions:
     # Passwords of SASL users by name; None: there is no DIGEST-MD5.
     sasl_users: Mapping[str, str] | None = field(default=None, repr=False)
     # Begins an exchange that may take long (Kerberos); None: there is none. Without either,
-    # clients go on without SASL.
+    # clients continue without SASL.
     new_slow_exchange: Callable[[], Exchange] | None = field(default=None, repr=False)
     # SASL users who may do anything, besides the one called `super`.
     sasl_super_users: frozenset[str] = frozenset()
-    # Whether a client whose SASL exchange failed may go on without a name.
+    # Whether a client whose SASL exchange failed may continue without a name.
     is_sasl_failure_allowed: bool = False
     # Every client has to prove an id of one of these before it may ask for anything; empty: none
     # has to. `ip` among them: every client has one.

@@ -71,7 +71,7 @@ class ChildLists:
     def of(self, tree: Tree, path: str, node: Node) -> bytes:
         """The names of a znode's children, as a vector of strings.
 
-        Raises UnfinishedError if that takes longer than a turn may; the next call goes on with it.
+        Raises UnfinishedError if that takes longer than a turn may; the next call continues it.
         """
         children = node.children
         if not children:

@@ -153,7 +153,7 @@ class Handshake:
         elif session_id in service.sessions:
             self.found(connection, is_valid=True)
         else:
-            service.close(connection, "nobody can tell now whether its session lives")
+            service.close(connection, "whether its session is alive cannot be known now")
 
     def release(self) -> None:
         """Answer clients with unknown sessions, once a quorum confirms that we lead."""

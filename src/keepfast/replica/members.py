@@ -34,7 +34,7 @@ def proposed_membership(entry: LogEntry) -> Membership | None:
 def last_agreed(configured: Membership, stored: bytes | None) -> tuple[Membership, int]:
     """The last membership that is known to be committed, and the version of what is stored.
 
-    A file that a membership changehip left behind must not bring the old one back.
+    A file that a membership change left behind must not bring the old one back.
     """
     known = _parsed(stored)
     if known is None:

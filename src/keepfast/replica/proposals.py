@@ -31,7 +31,7 @@ WRITES: Final = frozenset(
 
 _NO_SET: Final[Any] = ()
 
-# The type of a txn stands behind the first 28 bytes of its record.
+# The type of a txn comes after the first 28 bytes of its record.
 _TYPE_AT: Final = slice(28, 32)
 _MULTI: Final = OpCode.MULTI.value.to_bytes(4, "big", signed=True)
 # Bytes of a record that are as much work as a small write: an operation of a multi has about 64.

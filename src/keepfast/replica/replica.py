@@ -300,7 +300,7 @@ class Replica:
         service.stalled.pop(connection, None)
         if connection.phase is not Phase.OPEN:
             return
-        # It reads, so it lives, even if its pings stand behind requests that are held.
+        # It reads, so it lives, even if its pings are queued after requests that are held.
         service.sessions.touch(connection.session_id, service.now_ms)
         send_ready(service, connection)
         self.handle_ready()
@@ -471,7 +471,7 @@ class Replica:
             else:
                 connection.queue.append(payload)
             if len(connection.queue) > self.options.max_queued_requests:
-                service.close(connection, "too many requests wait behind a write")
+                service.close(connection, "too many requests wait for a write")
         else:
             service.send(connection, encode_reply(xid, -1, ErrorCode.UNIMPLEMENTED))
             service.close(connection, f"request type {op} is not known or not for clients")

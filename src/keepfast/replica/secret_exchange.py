@@ -82,7 +82,7 @@ class SecretExchange:
         leader.said_to_ours = self.offer
 
     def lead(self, leader: Leader) -> None:
-        """Go on with what can be done; call it at each tick of a leader."""
+        """Do what can be done; call it at each tick of a leader."""
         if not self._is_on or not self._service.is_writable:
             return
         held = self._held

@@ -192,7 +192,7 @@ class ElectionLinks:
     def send(self, server_id: ServerId, notification: Notification) -> None:
         """Send a vote to a peer as soon as possible; it replaces a pending one.
 
-        A server that is not a member and has no connection is not told.
+        A server that is not a member and has no connection is not notified.
         """
         peer = self._peers.get(server_id)
         if peer is None or self._is_stopped:

@@ -176,7 +176,7 @@ class AsyncioWorld:
         if self.peers is not None:
             self.peers.use_members(quorums)
 
-    # -- what others want to hear ----------------------------------------------------------------
+    # -- what others are notified of ------------------------------------------------------------
 
     def logging(self, records: list[Append]) -> None:
         """See ServerWorld."""

@@ -26,7 +26,7 @@ usage: keepfast shell [options] [HOST:PORT[,HOST:PORT...][/chroot]] [command [ar
 
 Without a command: an interactive shell on a terminal, else commands from standard input.
 
-  -server, --server HOSTS      the servers, in place of the first argument; default localhost:2181
+  -server, --server HOSTS      the servers, instead of the first argument; default localhost:2181
   -timeout, --timeout MS       session timeout in milliseconds; default 30000
   -r, --read-only              accept a server that lost its quorum and serves reads only
   -waitforconnection, --wait   keep trying to connect for the length of the session timeout

@@ -440,7 +440,7 @@ class Process:
         if proposed is not None:
             self.world.trace.add(self.who, "lets those of %#x decide as well", proposed.version)
 
-    # -- what others want to hear ----------------------------------------------------------------
+    # -- what others are notified of ------------------------------------------------------------
 
     def logging(self, records: list[Append]) -> None:
         """See ServerWorld."""

@@ -43,7 +43,7 @@ def differences(world: World) -> str:
         for path in sorted(set(found) | set(expected)):
             if found.get(path) != expected.get(path):
                 return (
-                    f"{host.who} has {path} = {found.get(path)} in place of {expected.get(path)} "
+                    f"{host.who} has {path} = {found.get(path)} instead of {expected.get(path)} "
                     f"at {format_zxid(tree.last_zxid)}"
                 )
     return ""

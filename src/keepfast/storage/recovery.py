@@ -240,7 +240,7 @@ def _check_against_epochs(
             Problem(
                 "history-lost",
                 Severity.DAMAGE,
-                f"epoch {epochs.current} was agreed on, but there is no history: it was lost",
+                f"epoch {epochs.current} was established, but there is no history: it was lost",
                 advice="start this server in its ensemble: it catches up without voting",
             )
         )

@@ -529,7 +529,7 @@ class Store(DiskGuard):
     def _set_epochs(self, epochs: Epochs, ensemble: str | None) -> None:
         invariant(
             epochs.accepted is not None and epochs.current is not None,
-            "epochs are stored together: a missing one cannot be told from a lost one",
+            "epochs are stored together: a missing one cannot be distinguished from a lost one",
         )
         for old, new in (
             (self._manifest.accepted_epoch, epochs.accepted),

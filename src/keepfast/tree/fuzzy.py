@@ -14,7 +14,7 @@ was copied early, once the last txn that can be in the copy is applied, the tree
     multi                          each operation for itself
 
 One case stays open. Before 3.6 a closeSession does not list its ephemerals; where one was not
-copied, nothing tells whose pzxid is to be raised.
+copied, nothing shows whose pzxid is to be raised.
 
 Apache raises the parent for a create of type 1 alone, and leaves the children of a deleted znode
 behind without a parent. Both can end in a tree that no other server has; here it is the exact one.

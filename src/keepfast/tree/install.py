@@ -53,7 +53,7 @@ def install(
             packed = parent.packed
             parent.packed = packed[:-STAT_SIZE] + above.stat
             weight = weights.get(_key_at(packed, len(packed) - TAIL_SIZE)[0])
-            if weight is None:  # null data, of which the key tells
+            if weight is None:  # null data: the key shows it
                 weight = weights[parent.acl]
             state += (above.crc - before.crc) * weight
         if old is None:

@@ -342,7 +342,7 @@ class LongTxn:
             total += new.crc - old.crc
             if not new.stat:
                 key = _key_at(packed, len(packed) - TAIL_SIZE)[0]
-                # Of null data the key tells.
+                # Null data: the key shows it.
                 keys.append(key if key in weights else node.acl)
         if (self._digest is not None and total & MASK != self._digest) or zxid <= tree.last_zxid:
             raise ReplayConflict(zxid, None, "it was prepared on another tree")

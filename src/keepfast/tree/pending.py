@@ -73,7 +73,7 @@ class PendingChanges:
         self._txns: deque[tuple[int, list[Step]]] = deque()
         self._steps: list[Step] = []
         self._zxid = -1
-        # Path -> stat and CRC of a znode with large data that the tree has; the stat tells whether
+        # Path -> stat and CRC of a znode with large data that the tree has; the stat shows whether
         # it still is this one.
         self._crcs: dict[str, tuple[bytes, int]] = {}
         # Changes of long txns that the tree has, and that are forgotten some at a time.

@@ -86,7 +86,7 @@ export class FeedView {
     this.drawPause();
     this.tell();
   }
-  drawPause() { replace(this.pause, icon(this.isPaused ? "play" : "pause"), this.isPaused ? "Go on" : "Pause"); this.pause.setAttribute("aria-pressed", String(this.isPaused)); }
+  drawPause() { replace(this.pause, icon(this.isPaused ? "play" : "pause"), this.isPaused ? "Resume" : "Pause"); this.pause.setAttribute("aria-pressed", String(this.isPaused)); }
   tell() {
     const parts = [this.source && this.source.text, this.kind === "watches" && "who changed it is only in the logs: --data", this.isPaused && `paused, ${plural(this.held.length, "change")} waiting`, this.lost && `${count(this.lost)} left out: too fast`];
     this.status.textContent = parts.filter(Boolean).map(inline).join(" · ");

@@ -100,7 +100,7 @@ function standing(server) {
   if (server.disk.is_full) return h("p", { class: "standing bad" }, h("b", {}, "disk full"), " it keeps serving reads, and accepts writes again once there is space");
   if (server.problem) return h("p", { class: "standing bad" }, h("b", {}, server.standing || "does not serve"), " ", inline(server.problem));
   const classes = { whole: "good", "": "unknown" };
-  return h("p", { class: `standing ${classes[server.standing] || "warning"}` }, h("b", {}, server.standing || "not told"), " ", inline(server.standing_reason));
+  return h("p", { class: `standing ${classes[server.standing] || "warning"}` }, h("b", {}, server.standing || "unknown"), " ", inline(server.standing_reason));
 }
 function figures(server) {
   const lag = server.role === "leader" || server.role === "standalone" ? null : server.lag;

@@ -56,7 +56,7 @@ class Interval:
 class Conflict:
     """One zxid under which servers hold different records.
 
-    `right` is empty where no content has more servers behind it than every other.
+    `right` is empty where no content is held by more servers than every other.
     """
 
     zxid: int

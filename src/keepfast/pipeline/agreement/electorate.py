@@ -1,10 +1,10 @@
-"""Who votes, as far as the files tell, and which servers together decide.
+"""Who votes, as far as the files show, and which servers together decide.
 
 A quorum is one of the voters, by the ensemble's own rule (`quorum.Membership`): more than half of
 them, or with `group.N` and `weight.N` more than half of the weight in more than half of the groups.
-An observer holds what it was told, and is asked by nobody. The members are in /zookeeper/config
+An observer holds what it was sent, and does not vote. The members are in /zookeeper/config
 (3.5 and later), in `zoo.cfg`, in its dynamic part and in Keepfast's manifest; `myid` says which
-member a directory is, or its name does. Where no file tells, every server is counted as a voter.
+member a directory is, or its name does. Where no file says, every server is counted as a voter.
 
 Of several configurations the newest counts, also for records that are older than it: who took part
 in a quorum of voters that have left since is mostly not to be asked any more.
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"(\d+)\D*\Z")
 _DYNAMIC = re.compile(r"zoo\.cfg\.dynamic\.([0-9a-fA-F]{1,16})\Z")
 _BAD_GROUPS = "no server starts with such groups of voters: a majority is counted by heads"
 
-# How much stands behind something: whether a quorum does, in how many groups most of the weight
+# How much supports a claim: whether a quorum does, in how many groups most of the weight
 # does, and the weight.
 Support = tuple[bool, int, int]
 # Name of a directory, and the id in its `myid`, if there is one.
@@ -86,7 +86,7 @@ class Electorate:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """The ids of the voters whose directories were not given, as far as that can be told."""
+        """The ids of the voters whose directories were not given, as far as that is known."""
         counted = _counted(self.servers, self.config)
         return () if counted is None else counted.absent
 
@@ -102,7 +102,7 @@ class Electorate:
         """What is not known about who votes; empty if all is."""
         membership = membership_of(self.config)
         if membership is None:
-            return "no file tells who the members are: all servers are counted as voters"
+            return "no file says who the members are: all servers are counted as voters"
         if not self._is_untold(membership):
             return self.doubt
         what = "the members are in groups"
@@ -110,12 +110,12 @@ class Electorate:
             listed = ", ".join(map(str, sorted(membership.observers)))
             what = f"{listed} of the members are observers"
         return (
-            f"{what}, but no file tells whose directories these are: all servers are counted as "
+            f"{what}, but no file says whose directories these are: all servers are counted as "
             "voters"
         )
 
     def _is_untold(self, membership: Membership) -> bool:
-        """Whether it matters whose directories these are, and no file tells."""
+        """Whether it matters whose directories these are, and no file says."""
         is_plain = not membership.observers and not membership.is_hierarchical
         return _counted(self.servers, self.config) is None and not is_plain
 
@@ -181,7 +181,7 @@ class Electorate:
         given = len(self.servers) - len(self.observers)
         return (
             f"of the {self.voters} voters the files of {given} were given, which is no quorum: "
-            "nobody can tell whether it was committed"
+            "whether it was committed cannot be known"
         )
 
     def changed(self, text: str) -> Electorate:
@@ -216,7 +216,7 @@ class _Counted:
 
 @lru_cache(maxsize=256)
 def _counted(servers: tuple[Known, ...], config: str) -> _Counted | None:
-    """Which members the servers are; None if no file tells for sure.
+    """Which members the servers are; None if no file says for sure.
 
     A server whose `myid` no configuration names is none of the members any more. A name is believed
     only if it is a member's.

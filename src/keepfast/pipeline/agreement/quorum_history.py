@@ -4,7 +4,7 @@ Theory of operation. Zab commits a record once a quorum has it on disk, in the o
 So the history is found by asking at each record: which one follows it? A server whose log has this
 record, and another one right after it, has an answer; so has one whose next record bears the next
 number. A server that was caught up by a snapshot has no answer for the records that the snapshot
-holds; it stands behind whatever the others say, but not alone. The answer of a quorum of the
+holds; it supports whatever the others say, but not alone. The answer of a quorum of the
 voters (`electorate`) is the next record. A record that was never committed, left in the log of a
 server that was away, gets the vote of a minority and is passed over; at the very end, such a record
 is not in the history yet, and may never be.
@@ -66,7 +66,7 @@ class AgreedHistory:
             log.start(after)
 
     def records(self, until: int | None = None) -> Iterator[Record]:
-        """The agreed records behind `reached`, up to `until`; then `stop` says why it ended.
+        """The committed records after `reached`, up to `until`; then `stop` says why it ended.
 
         May be called again when servers have written more.
         """
@@ -109,8 +109,8 @@ class AgreedHistory:
             else:
                 beyond.append((record, log.server))
         if not votes:
-            # The logs in front were purged: an epoch's first record is taken to follow what the
-            # snapshot holds, and its digest will tell.
+            # The earlier logs were purged: an epoch's first record is taken to follow what the
+            # snapshot holds, and its digest will show it.
             for record, server in beyond:
                 if self._may_join(record, server):
                     self._vote(votes, record, server)
@@ -118,14 +118,14 @@ class AgreedHistory:
             self.stop = self._nothing_follows(beyond)
             return None
         for record, server in beyond:
-            # It cannot tell what this one follows, but it has it.
+            # It does not show what this one follows, but it has it.
             if any(known.zxid == record.zxid for known, _ in votes):
                 self._vote(votes, record, server)
         for record, voters in votes:
             if self._is_held_by_quorum(record, voters):
                 return record
         # Nobody else says otherwise, or what others say is of an older epoch. Then servers count as
-        # well that cannot tell what follows here, but have later records that this one leads to.
+        # well that do not show what follows here, but have later records that this one leads to.
         # What observers alone hold stands in nobody's way.
         votes = [vote for vote in votes if self.electorate.support(vote[1])[2]] or votes
         votes.sort(key=lambda vote: vote[0].zxid)

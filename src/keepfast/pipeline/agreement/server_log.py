@@ -62,7 +62,7 @@ class ServerLog:
         self.before: int | None = None
 
     def start(self, after: int) -> None:
-        """Start over, at the log in which the records behind `after` must lie."""
+        """Start over, at the log in which the records after `after` must be."""
         self._frames, self._next, self._seen = iter(()), None, None
         self._name, self._offset, self.before = None, _FIRST_OFFSET, None
         for name in self._names():
@@ -141,7 +141,7 @@ class ServerLog:
             try:
                 yield from self._read_file(self._name, is_finished=bool(later))
             except OSError:
-                # Purged, or taken away, since it was listed. What comes next tells.
+                # Purged, or taken away, since it was listed. What comes next shows it.
                 pass
             if not later:
                 return

@@ -130,9 +130,9 @@ class ServerView:
         return at >= 0 and last <= self.spans[at][1]
 
     def buries(self, first: int, last: int) -> bool:
-        """Whether records lie behind bytes that a start takes for the end of their log.
+        """Whether records lie after bytes that a start takes for the end of their log.
 
-        And it has gone on since, in a later log: nobody will ask for them again.
+        And the server has continued since, in a later log: the records are never read again.
         """
         if not self._hides_records:
             return False  # asked for every interval: looking through all runs would be quadratic

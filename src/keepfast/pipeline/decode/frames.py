@@ -1,4 +1,4 @@
-"""The records of a log as arrays of offsets, checked; what is not a record, told as `storage` does.
+"""The records of a log as arrays of offsets, checked; what is not one is reported as by `storage`.
 
 A record counts as sound under the same checks as in `storage.log_file`: a plausible length, the
 end mark, and the Adler-32 of its entry. The sums are not computed one by one. Adler-32 is linear:
@@ -6,7 +6,7 @@ the stored sums of all records of a chunk, and the few bytes between the entries
 of the whole chunk, which one native call computes. Only if the two differ is each record looked at.
 
 Where a record is not sound, `storage.LogReader` says what is wrong there, whether a crash explains
-it, and where the next sound record lies; reading goes on from that one.
+it, and where the next sound record lies; reading continues there.
 
 A large file can be read in parts. A part owns the records that begin in it. It enters at the first
 sound record, and it answers for what stands where its last record ends: the next part cannot know.
@@ -247,7 +247,7 @@ def _sound_frames(view: View, base: int, stop: int) -> Frames:
 
 
 def _guesses(view: View, stop: int) -> Ints:
-    """Places where a record probably begins: behind something like an end mark and half a sum."""
+    """Places where a record probably begins: after something like an end mark and half a sum."""
     data, size = view.data, min(view.size, stop)
     starts = [0]
     for border in range(_GUESS_DISTANCE, size - FRAME_OVERHEAD, _GUESS_DISTANCE):
@@ -319,7 +319,7 @@ def _plain_end(file: ReadFile, position: int) -> Ending | None:
 
 
 def _first_sound(file: ReadFile, start: int, stop: int) -> int | None:
-    """The first sound record at or behind `start` and before `stop`."""
+    """The first sound record at or after `start` and before `stop`."""
     size = file.size()
     start = max(start, FILE_HEADER_SIZE)
     if start < stop and is_sound(file, start):

@@ -12,7 +12,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Bytes: TypeAlias = NDArray[np.uint8]
 
-# Behind the data, so that a read at any offset inside it stays inside the buffer.
+# After the data, so that a read at any offset inside it stays inside the buffer.
 _PADDING = 8
 
 

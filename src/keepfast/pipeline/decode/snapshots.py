@@ -146,7 +146,7 @@ class SnapshotReader:
     def part(self, start: int, stop: int | None, *, is_guess: bool) -> Iterator[Nodes]:
         """The znodes that begin in a range of bytes of a file that is not packed.
 
-        With `is_guess` the first one is looked for behind `start`; else it begins there. The part
+        With `is_guess` the first one is looked for after `start`; else it begins there. The part
         at 0 begins with the file. Raises CorruptSnapshot, also where no znode begins.
         """
         name = self._origin.file
@@ -307,7 +307,7 @@ class SnapshotReader:
         return OPEN_ACL if key == _OPEN_KEY else self.acls.get(key)
 
     def _acl_column(self, keys: Ints) -> pa.Array:
-        """The lists behind keys; null for a key that is not in the table."""
+        """The lists of keys; null for a key that is not in the table."""
         distinct, codes = np.unique(keys, return_inverse=True)
         table = pa.array([acl_rows(self.acl(key)) for key in distinct.tolist()], ACL_LIST)
         return table.take(pa.array(codes))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Crcs = NDArray[np.uint32]
 
 STAT_SIZE = 60
-# As Apache hashes it: pzxid behind mzxid, and not where it lies in the stored form.
+# As Apache hashes it: pzxid after mzxid, and not where it is in the stored form.
 HASHED_STAT = np.dtype(
     [
         *((name, ">i8") for name in ("czxid", "mzxid", "pzxid", "ctime", "mtime")),

@@ -35,7 +35,7 @@ def follow(starts: Ints, end: int, chain: RecordChain) -> tuple[Ints, int]:
     """Offsets of all records from ``starts[0]`` on, and where the chain stops.
 
     `starts` ascend; all but the first are guesses. The chain stops at the first offset at or
-    behind `end`, or where there is not a record.
+    after `end`, or where there is not a record.
     """
     if len(starts) < _LEAST_WALKERS:
         return _follow_one_by_one(int(starts[0]), end, chain)
@@ -108,7 +108,7 @@ def _join(starts: Ints, end: int, chain: RecordChain, walked: _Walked) -> tuple[
             if walked.broken[index]:
                 break
             continue
-        # Behind a wrong guess: record by record up to the next right one.
+        # After a wrong guess: record by record up to the next right one.
         behind = chain.step_one(position)
         if behind < 0:
             break

@@ -98,7 +98,7 @@ class ObjectWriter(DataSourceArrowWriter):
 
 
 def _by_ensemble(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each ensemble, without the column that the directory's name tells."""
+    """The rows of each ensemble, without the column that the directory's name gives."""
     names = batch.column("ensemble")
     rest = batch.drop_columns(["ensemble"])
     for ensemble in pc.unique(names).to_pylist():

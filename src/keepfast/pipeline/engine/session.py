@@ -154,7 +154,7 @@ def spark_session(options: SessionOptions | str | None = None) -> Iterator[Spark
 
 
 def _stop(spark: SparkSession, is_last: bool) -> None:
-    """Stop a session; the last one of a process while the process goes on to its end."""
+    """Stop a session; the last one of a process while the process runs to its end."""
     global _ending  # noqa: PLW0603 - a process has one session
     if is_last and context_of(spark) is not None:
         # PySpark waits up to a second for a thread of its own. The JVM ends with this process.

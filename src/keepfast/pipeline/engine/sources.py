@@ -4,7 +4,7 @@
     zksnapshot   the znodes of snapshots                    ZNODE_SCHEMA    batch and stream
     zksession    the sessions in snapshots                  SESSION_SCHEMA
     zksummary    logs, verified and summed up (scan.py)     SUMMARY_SCHEMA
-    zkfile       one row a file                             FILE_SCHEMA
+    zkfile       one row per file                           FILE_SCHEMA
 
 What to load: a directory of a server, a root of several, ``DIR:LOGDIR``, or a single file; or the
 option ``paths``, a JSON list of such. Further options:
@@ -13,8 +13,9 @@ option ``paths``, a JSON list of such. Further options:
     listing      JSON of the files: for places that only Spark can list
 
 Columns: a schema given by the caller (``.schema("zxid long, path string")``) is what is decoded,
-nothing else; that is how columns are pruned, since Spark does not tell a Python source. Filters on
-zxid, ensemble, server and file leave out whole files, where the session allows it (ours does).
+nothing else; that is how columns are pruned, since Spark does not pass its choice to a Python
+source. Filters on zxid, ensemble, server and file leave out whole files, where the session allows
+it (ours does).
 """
 
 from __future__ import annotations
@@ -230,7 +231,7 @@ class FilteringReader(FilesReader):
 
 
 def _narrowed(bounds: Bounds, one: Filter) -> Bounds:
-    """`bounds` and a filter; a filter that tells nothing about files leaves them as they are."""
+    """`bounds` and a filter; a filter that says nothing about files leaves them as they are."""
     column: tuple[str, ...] = getattr(one, "attribute", ())
     if len(column) != 1:
         return bounds

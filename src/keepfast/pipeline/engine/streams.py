@@ -98,7 +98,7 @@ class LogStream(DataSourceStreamReader):
         return end
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """The byte ranges between two offsets, one task a server."""
+        """The byte ranges between two offsets, one task per server."""
         servers = _servers(self._options)
         tasks: list[InputPartition] = []
         for key, place in end.items():
@@ -206,7 +206,7 @@ class SnapshotStream(DataSourceStreamReader):
         return end
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        """One task a server: its snapshots between two offsets."""
+        """One task per server: its snapshots between two offsets."""
         servers = _servers(self._options)
         tasks: list[InputPartition] = []
         for key, until in end.items():

@@ -6,8 +6,8 @@
 A batch is written under a name that readers pass over, and renamed when it is whole.  A feed with a
 batch every second would have a file for each: where many small ones have come together, they are
 written again as one, into a new generation that shares all other files, and the link is moved there
-in one step.  Readers that have listed the generation before go on with its files: it is deleted
-when the next but one is made.
+in one step.  Readers that have listed the previous generation continue with its files: it is
+deleted when the next but one is made.
 """
 
 from __future__ import annotations

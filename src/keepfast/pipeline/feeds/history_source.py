@@ -3,7 +3,7 @@
     spark.read.format("zkhistory").option("paths", '["zk1", "zk2", "zk3"]').load()
     spark.readStream.format("zkhistory").option(...).load()
 
-One task an ensemble: a history is a chain, and each row needs the tree before it. Tasks keep
+One task per ensemble: a history is a chain, and each row needs the tree before it. Tasks keep
 the tree between micro-batches, in the memory of their Python process; one that does not have it
 makes it again from the newest snapshot that leads there.
 
@@ -209,7 +209,7 @@ class HistoryStreamReader(DataSourceStreamReader):
         return {name: format_zxid(walk.reached) for name, walk in self._walks.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """So many transactions a batch."""
+        """So many transactions per batch."""
         return ReadMaxRows(self._settings.limit)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802

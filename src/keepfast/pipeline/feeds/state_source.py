@@ -1,4 +1,4 @@
-"""The tree as it was, as a Spark data source, "zkstate": one row a znode, one task an ensemble.
+"""The tree as it was, as a Spark data source, "zkstate": one row per znode, one task per ensemble.
 
     spark.read.format("zkstate").option("at", "0x500000003").load("/var/lib/zookeeper")
 
@@ -75,7 +75,7 @@ class StateSource(DataSource):
 
 
 class StateReader(DataSourceReader):
-    """Replays one ensemble a task."""
+    """Replays one ensemble per task."""
 
     def __init__(self, options: Any) -> None:
         places = json.loads(options.get("paths") or json.dumps([options.get("path", "")]))

@@ -43,7 +43,7 @@ class LocalFile:
         return b"".join(parts)
 
     def data_end(self, offset: int) -> int:
-        """The end of the first stretch at or behind `offset` that is not a hole; -1 if none is.
+        """The end of the first stretch at or after `offset` that is not a hole; -1 if none is.
 
         Preallocated logs are mostly holes: nobody has to read those to know that they are zeros.
         """
@@ -56,7 +56,7 @@ class LocalFile:
             return self.size()
 
     def data_start(self, offset: int) -> int:
-        """The start of the first stretch at or behind `offset` that is not a hole."""
+        """The start of the first stretch at or after `offset` that is not a hole."""
         try:
             return os.lseek(self._descriptor, offset, os.SEEK_DATA)
         except OSError:

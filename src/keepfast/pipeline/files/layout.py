@@ -33,7 +33,7 @@ _ASIDE = "keepfast.aside"
 _IGNORED = {_ASIDE, "lost+found"}
 _EPOCH_NAMES = {"acceptedEpoch", "currentEpoch", "updatingEpoch"}
 _CONFIG_NAMES = {"myid", "initialize"}
-# A directory of this name tells nothing about whose it is; its parent's name does.
+# A directory of this name does not show whose it is; its parent's name does.
 _NAMELESS = re.compile(
     r"(?:version-2|(?:zk|zoo|zookeeper)?[-_.]?(?:data|datadir|snap|snapshots?)|zk|zookeeper)\Z",
     re.IGNORECASE,
@@ -294,7 +294,7 @@ def _check_named_once(groups: list[_ServerGroup]) -> None:
 
 def _nothing_here(root: Directory) -> str:
     if not root.files and not root.directories:
-        return "is empty; there is nothing to audit"
+        return "is empty; there is nothing to read"
     return (
         "holds no ZooKeeper data; expected log.* and snapshot.* files in it, in its version-2, "
         "or below it as <server>/version-2 or <ensemble>/<server>/version-2"
@@ -481,7 +481,7 @@ def _sorted(servers: list[tuple[str, _Server]]) -> list[tuple[str, _Server]]:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Sorts ``server-10`` behind ``server-9``."""
+    """Sorts ``server-10`` after ``server-9``."""
     parts = re.split(r"(\d+)", name)
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part]
 

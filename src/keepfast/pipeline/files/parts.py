@@ -164,7 +164,7 @@ def side_by_side(parts: Iterable[Part]) -> list[Part]:
 
 
 def packed(parts: Sequence[Part], cores: int) -> list[tuple[Part, ...]]:
-    """The parts in bundles, one a task: about equally heavy, few, and in the given order."""
+    """The parts in bundles, one per task: about equally heavy, few, and in the given order."""
     total = sum(part.weight for part in parts)
     fair = total // max(1, cores * _TASKS_A_CORE)
     target = min(MOST_TASK_BYTES, max(LEAST_TASK_BYTES, fair))

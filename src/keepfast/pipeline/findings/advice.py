@@ -60,11 +60,11 @@ CAUSES = {
     ),
     "committed-lost": (
         "A record that reads as zeros was taken for the end of the log on a majority, which was "
-        "elected and told the other servers to drop what it did not have."
+        "elected and made the other servers drop what it did not have."
     ),
     "history-forgotten": (
         "A majority lost its disks, or was started empty, and elected an empty tree: it began the "
-        "ensemble's history anew in an epoch that had been used, and told this server to cut off "
+        "ensemble's history anew in an epoch that had been used, and made this server cut off "
         "all that it had. Apache keeps the sessions over that."
     ),
     "snapshot-of-stale": (

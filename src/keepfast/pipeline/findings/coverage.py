@@ -17,7 +17,7 @@ _KINDS = {
     IntervalStanding.DOUBTFUL: "stale",
     IntervalStanding.TAIL: "uncommitted",
 }
-# A lane is for drawing: more spans than this tell an eye nothing more.
+# A lane is for drawing: more spans than this show nothing more.
 _MOST_SPANS = 2000
 
 

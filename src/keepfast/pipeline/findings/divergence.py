@@ -1,4 +1,4 @@
-"""Why the state of one server is another one, as its files and its peers' tell: A2, A3, A6, A14."""
+"""Why the state of one server is another one, as its files and its peers' show: A2, A3, A6, A14."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def range_of(first: int, last: int) -> str:
 
 
 class Divergence:
-    """Why the state of one server is another one, as its files and its peers' tell."""
+    """Why the state of one server is another one, as its files and its peers' show."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Divergence:
         return "A6", "state-differs", "its records agree with the others', its state does not"
 
     def _cause(self, kind: str) -> str:
-        """What of the ways to a kind of failure its files tell of, as a key of `CAUSES`."""
+        """Which of the ways to a kind of failure its files show, as a key of `CAUSES`."""
         if self._stale_base():
             return "snapshot-of-stale"
         if kind == "stale-record-after-trunc" and not self._is_cut_behind(self.stale[0]):
@@ -236,7 +236,7 @@ class Divergence:
                 f"{', '.join(sorted(interval.skippers))} passes over it: one of them is wrong"
             )
         elif interval.skippers:
-            text += f": {names_of(interval.skippers)} agreed on a later epoch without it"
+            text += f": {names_of(interval.skippers)} joined a later epoch without it"
         if self._is_cut_behind(interval):
             return "stale-record-after-trunc", f"{text}; the log was cut right after it"
         text += "; it is replayed at a start"

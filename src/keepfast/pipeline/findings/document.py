@@ -129,7 +129,7 @@ class Coverage:
 class LaneSpan:
     """A range of zxids on a lane.
 
-    `kind`: "run" (records back to back, one a file and epoch), "gap" (explained hole), "hole"
+    `kind`: "run" (records back to back, one per file and epoch), "gap" (explained hole), "hole"
     (unexplained), "stale" (never committed, and a later epoch was agreed without it),
     "uncommitted" (end of the last epoch, on a minority), "damaged" (bytes that are not a record).
     """

@@ -31,7 +31,7 @@ def agreement_notes(view: EnsembleView, agreement: Agreement) -> Iterator[Findin
         if gap.is_in_force and gap.is_known:
             yield Finding(
                 *("A14", "lacks-committed", ERROR, view.name),
-                f"a majority agreed on {range_of(gap.first, gap.last)}; this server continues "
+                f"{range_of(gap.first, gap.last)} is committed; this server continues "
                 "after it without having it",
                 advice_of("lost-snapshot-gap", gap.server, others_of(view, gap.server)),
                 server=gap.server,
@@ -78,7 +78,7 @@ def buried_records(
     first = min([first, *hidden])
     yield Finding(
         *("A14", "committed-lost", ERROR, view.name),
-        f"{range_of(first, last)} were agreed on; damage ends the log in front of them on "
+        f"{range_of(first, last)} were committed; damage ends the log before them on "
         f"{names_of(holders)}, which {'has' if is_one else 'have'} gone on without them, and no "
         f"other server has them{unread}: what they wrote is lost, on all servers alike",
         "Copy the logs before they are purged: what lies after the damage can be read with "

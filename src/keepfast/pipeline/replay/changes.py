@@ -1,4 +1,4 @@
-"""What a transaction changed: one row a znode, with the value before and the value after it.
+"""What a transaction changed: one row per znode, with the value before and the value after it.
 
 The rows of a history are complete: whoever applies them in order has the tree again, Stats
 included (`parent_cversion` is there for that). A transaction that changes no znode has one row too,

@@ -2,9 +2,9 @@
 
 A *range* is 4,096 zxids, a *part* some bytes of a log, a *span* some parts.  In each range the sum
 of what its events change has to be what its digests change, both with a random factor for each
-record.  The first range of a span goes on from the last digest before the span, which whoever reads
-the span does not know: so a span says what it would have to be, and `chain_trouble` puts the spans
-together.  Nobody ever has the ranges of more than one span.
+record.  The first range of a span continues from the last digest before the span, which the reader
+of the span does not know: so a span says what it would have to be, and `chain_trouble` joins the
+spans.  Nobody ever has the ranges of more than one span.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The history of an ensemble: every transaction that its servers agree on, with what it changed.
+"""The history of an ensemble: every transaction that its servers committed, with what it changed.
 
 It begins at the oldest snapshot from which the logs lead on (or at the empty tree) and ends where a
 quorum of the voters ends. The tree is replayed along, so that each row knows the value before;
 each digest on the way is compared. Where the records between two points are on no server any more,
-the feed has a row that says so, and goes on from the next snapshot: what is missing is never passed
-over in silence.
+the feed has a row that says so, and continues from the next snapshot: what is missing is never
+passed over in silence.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class EnsembleHistory:
     ) -> None:
         """Stand at `after`, or at the oldest point there is.
 
-        Without `electorate` the files tell who votes. Raises HistoryGone if there is no way to
+        Without `electorate` the files say who votes. Raises HistoryGone if there is no way to
         `after`.
         """
         self.ensemble = ensemble
@@ -149,7 +149,7 @@ class EnsembleHistory:
         return None if self._replay is None else self._replay.tree
 
     def read(self, until: int | None = None) -> Iterator[list[ZnodeChange]]:
-        """The rows of each transaction behind `reached`, up to `until`.
+        """The rows of each transaction after `reached`, up to `until`.
 
         Without values the lists are empty. Raises HistoryBroken for records that do not fit.
         """
@@ -165,7 +165,7 @@ class EnsembleHistory:
                 if follows_in_epoch(self.reached, last):
                     raise
                 # What an epoch begins with does not fit: the end of the one before is missing, on
-                # all servers alike, and no number tells.
+                # all servers alike, and no number shows it.
                 stop = Stop("hole", str(error), (), self.reached)
                 gap = self._pass_gap(last, stop, until)
                 if gap is None:
@@ -225,7 +225,7 @@ class EnsembleHistory:
     def _nearest(
         self, candidates: list[HistoryOrigin], origin: HistoryOrigin, following: int
     ) -> AgreedHistory | None:
-        """The origin right before a record: where an epoch begins, no number tells which."""
+        """The origin right before a record: where an epoch begins, no number shows which."""
         is_very_first = epoch_of(following) <= 1 and counter_of(following) == 1
         for other in [] if is_very_first else reversed(candidates):
             if origin.zxid < other.zxid < following:
@@ -253,7 +253,7 @@ class EnsembleHistory:
         )
 
     def _pass_gap(self, last: int, stop: Stop, until: int | None) -> ZnodeChange | None:
-        """Go on at the next snapshot from which the logs lead on; None if there is none."""
+        """Continue at the next snapshot from which the logs lead on; None if there is none."""
         before, held = self._agreement, self._replay
         self._electorate = before.electorate
         found = self._enter(

@@ -2,7 +2,7 @@
 
 All events of a path are in one place, in order.  The stat after an event is put together from the
 last events that set each of its fields; so the CRC of the znode before and after each event is
-known for all of them at once, and no tree is built.  Sums over paths then tell about the tree:
+known for all of them at once, and no tree is built.  Sums over paths then show the tree:
 
     digests     Apache's tree digest is a sum of CRCs: of all that events change, up to each record,
                 it has to be what the digests in the records change.  Compared range by range, with

@@ -50,7 +50,7 @@ from keepfast.wire import (
 )
 
 GRACE = replay.GRACE
-# Each world costs a replay of its own; this many contradictions tell enough.
+# Each world costs a replay of its own; this many contradictions show enough.
 _MOST_WORLDS = 6
 
 
@@ -279,7 +279,7 @@ class HistoryReplay:
             world.crossed.append(crossed)
 
     def finish(self) -> Reference:
-        """Behind the last record."""
+        """After the last record."""
         self._open_worlds(1 << 63)
         self._close(self._worlds)
         self._worlds = []
@@ -373,7 +373,7 @@ class HistoryReplay:
             self._worlds = [w for w in self._worlds if not any(w is g for g in gone)]
 
     def _merge(self, *, is_end: bool) -> None:
-        """Unite worlds that are equal, behind their windows."""
+        """Unite worlds that are equal, after their windows."""
         index = 0
         while index < len(self._worlds):
             left = self._worlds[index]

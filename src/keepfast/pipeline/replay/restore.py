@@ -132,6 +132,6 @@ def _read_back(state: ServerState, path: str) -> Recovery:
     if read != (state.head, state.tree.digest, state.tree.state_digest):
         raise RestoreRefused(
             f"what was written reads back as another state: {format_zxid(found.head)} with digest "
-            f"{tree.digest:#x} in place of {format_zxid(state.head)} with {state.tree.digest:#x}"
+            f"{tree.digest:#x} instead of {format_zxid(state.head)} with {state.tree.digest:#x}"
         )
     return found

@@ -290,8 +290,8 @@ def _settled_difference(
 ) -> TreeDifference:
     """How the tree of a server differs, given that its snapshot may be ahead of its records.
 
-    Then both continue along the agreed history, as they would in an ensemble, until they are equal,
-    or what the snapshot may have held is behind them.
+    Then both continue along the committed history, as they would in an ensemble, until they are
+    equal, or past what the snapshot may have held.
     """
     if tree.shared_digest == agreed.shared_digest:
         return TreeDifference()

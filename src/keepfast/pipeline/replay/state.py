@@ -46,7 +46,7 @@ from keepfast.wire import (
 )
 
 _TIME = struct.Struct(">q")
-_TIME_OFFSET = 20  # in an entry: behind session id, cxid and zxid
+_TIME_OFFSET = 20  # in an entry: after session id, cxid and zxid
 
 # The last zxid of a state, and its two digests without what members do not share.
 Fingerprint = tuple[int, int, int]
@@ -107,7 +107,7 @@ class ServerState:
     # Whether digests, or the form of the files, prove every step of the replay.
     is_proven: bool
     note: str = ""  # what has to be said about it
-    # False if it rests on a snapshot that may be ahead of its zxid, and no digest tells.
+    # False if it rests on a snapshot that may be ahead of its zxid, and no digest excludes it.
     is_exact: bool = True
 
     @property
@@ -136,7 +136,7 @@ class EnsembleState:
     # Servers whose files lead to another one. At the head something is wrong; in the past it may be
     # a record that was never committed, harmless below a later snapshot.
     differing: tuple[str, ...] = ()
-    silent: dict[str, str] = field(default_factory=dict)  # servers that do not tell, and why
+    silent: dict[str, str] = field(default_factory=dict)  # servers without an answer, and why
     is_past: bool = False  # a zxid or a time was asked for, and not the head
     caution: str = ""  # who was not asked, if those who were are not a quorum
 
@@ -191,7 +191,7 @@ def server_state(disk: Disk, server: ServerFiles, moment: Moment = HEAD) -> Serv
     if moment.time_ms is not None:
         last = last_before(disk, directory, moment.time_ms)
         if last is not None and not last.is_followed:
-            # The files end before that time: what they hold last is all they can tell.
+            # The files end before that time: what they hold last is all they can show.
             until = None
         elif last is None:
             raise StateUnknown(
@@ -215,10 +215,10 @@ def server_state(disk: Disk, server: ServerFiles, moment: Moment = HEAD) -> Serv
     note, reaches, is_proven = _standing(disk, directory, found, until)
     if moment.time_ms is not None and until is None and reaches:
         note = note or f"no record is later than {moment}: this is the last state there is"
-    # Behind the last record nothing can be ahead: a record is logged before it is applied.
+    # After the last record nothing can be ahead: a record is logged before it is applied.
     if until is None or is_exact(found.replay, found.base):
         return ServerState(server.server, directory, found, reaches, is_proven, note)
-    note = note or f"{found.base_name} may hold effects of later records, and no digest tells"
+    note = note or f"{found.base_name} may hold effects of later records; no digest excludes it"
     return ServerState(server.server, directory, found, reaches, False, note, is_exact=False)
 
 
@@ -256,13 +256,13 @@ def _standing(
     if found.replay.unproven:
         first = format_zxid(found.replay.unproven[0].zxid)
         return f"from {first} on not proven: the records carry no digest", True, False
-    return "" if is_proven else "not proven: the last digests do not tell", True, is_proven
+    return "" if is_proven else "not proven: the last digests do not show it", True, is_proven
 
 
 def _is_last_before(disk: Disk, directory: DataDirectory, head: Zxid, until: Zxid) -> bool:
-    """Whether the log goes on from `head` with a record behind `until`: nothing lies between.
+    """Whether the log continues from `head` with a record after `until`: nothing lies between.
 
-    A later snapshot alone does not tell: it may hold records that this log never had.
+    A later snapshot alone does not show it: it may hold records that this log never had.
     """
     log = ServerLog(disk, directory, "")
     log.start(head)
@@ -410,7 +410,7 @@ class _Votes:
             self._best[key] = state
 
     def ask_for_head(self) -> None:
-        """Ask for the last zxid that a quorum reaches: what lies behind may not be committed."""
+        """Ask for the last zxid that a quorum reaches: what comes after it may not be committed."""
         heads: dict[str, ServerState] = {}
         for server in self._ensemble.servers:
             try:
@@ -427,7 +427,7 @@ class _Votes:
         known = {name: state.head for name, state in heads.items()}
         reached = self._electorate.reached(known)
         if reached is None:
-            # Too few tell: what all of those have that vote.
+            # Too few have an answer: what all of those have that vote.
             observers = self._electorate.observers
             voting = [zxid for name, zxid in known.items() if name not in observers]
             reached = min(voting or known.values())
@@ -459,10 +459,10 @@ class _Votes:
                     self._silent[name] = f"its records end at {format_zxid(state.head)}"
 
     def _is_contradicted(self, state: ServerState) -> bool:
-        """Whether all others that tell had another state where this server ends.
+        """Whether all others with an answer had another state where this server ends.
 
         A record at its end that they never had is no contradiction: it was not committed, and goes
-        when the server comes back. False too if nobody tells.
+        when the server comes back. False too if no other has an answer.
         """
         told = [
             self._is_other(state, server)
@@ -472,7 +472,7 @@ class _Votes:
         return True in told and False not in told
 
     def _is_other(self, state: ServerState, server: ServerFiles) -> bool | None:
-        """Whether a server had another state where `state` ends; None if it does not tell."""
+        """Whether a server had another state where `state` ends; None if it has no answer."""
         own = next(one for one in self._ensemble.servers if one.server == state.server)
         try:
             then = self._answers.of(server, Moment(zxid=state.head))
@@ -518,7 +518,7 @@ class _Votes:
             )
             raise ServersDisagree(
                 f"the servers of {ensemble.name} have different states at {moment} ({listed}), and "
-                "no majority has one; keepfast audit tells which one to believe, or name one "
+                "no majority has one; keepfast audit shows which one to believe, or name one "
                 "directory"
             )
         return EnsembleState(

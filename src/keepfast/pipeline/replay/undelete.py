@@ -106,7 +106,7 @@ def undelete_subtree(
 ) -> Undeletion:
     """The creations that bring `path` back as it was at `moment`, or before it was deleted last.
 
-    Raises StateUnknown if the files do not tell, or if there is nothing to bring back.
+    Raises StateUnknown if the files do not show it, or if there is nothing to bring back.
     """
     deletion = None
     if moment is None:

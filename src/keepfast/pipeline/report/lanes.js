@@ -6,7 +6,7 @@ globalThis.KeepfastLanes = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const ROW = 30, TOP = 78, MANY = 12, BOTTOM = 12, BAR = 14, RECORDS = 6;
   const WORDS = {
-    run: "records, a bar for each log", stale: "stale: never committed, a later epoch went on without it",
+    run: "records, a bar for each log", stale: "stale: never committed, a later epoch continued without it",
     uncommitted: "uncommitted: at the end, on a minority", gap: "gap that a snapshot explains",
     hole: "hole that nothing explains", damaged: "damaged bytes",
   };

@@ -150,7 +150,7 @@ def steps_of(result: EnsembleResult) -> list[AdviceStep]:
 
 
 def advice_without_names(finding: Finding) -> str:
-    """An advice without what tells one server's from another's."""
+    """An advice without what distinguishes one server's from another's."""
     text = finding.advice
     if finding.server is not None:
         text = re.sub(rf"\bserver {re.escape(finding.server)}(?![\w-]|\.\w)", "the server", text)

@@ -325,7 +325,7 @@ def record_facts(path: str, ranges: Sequence[tuple[int, int, int, int]]) -> Iter
 
 
 def _frames(file: ReadFile, start: int, end: int) -> Iterator[Frame]:
-    """The sound records between two offsets, also those behind damage."""
+    """The sound records between two offsets, also those after damage."""
     last = -1
     while True:
         reader = LogReader(file, start, end)

@@ -1,4 +1,4 @@
-"""The verifying scan: every byte of a log checked, and told in a few rows of SUMMARY_SCHEMA.
+"""The verifying scan: every byte of a log checked, and summarised in a few rows of SUMMARY_SCHEMA.
 
 A row stands for a run of records, each directly after the one before, inside one bucket of zxids
 (`zxid >> BUCKET_BITS`). Buckets are the same on every server, so two servers hold the same records

@@ -2,7 +2,7 @@
 
 A finding opens when two looks, one shortly after the other, both have it: servers are written to
 while they are looked at.  It closes when a look does not have it any more.  Both are noted in the
-checkpoint in one transaction with what the webhook is to be told; that is told again until somebody
+checkpoint in one transaction with what the webhook is to be sent; that is sent again until somebody
 takes it.
 """
 
@@ -140,4 +140,4 @@ def _post(url: str, body: bytes) -> str | None:
         with urllib.request.urlopen(request, timeout=_WEBHOOK_S):
             return None
     except (OSError, http.client.HTTPException) as error:
-        return f"{url} could not be told: {error}"
+        return f"{url} could not be notified: {error}"

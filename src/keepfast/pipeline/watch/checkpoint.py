@@ -215,13 +215,13 @@ class Checkpoint:
         self._database.execute(query, (value, closed, number))
 
     def alerts(self) -> list[tuple[int, bytes]]:
-        """What the webhook was not told yet, oldest first."""
+        """What the webhook was not sent yet, oldest first."""
         return list(self._database.execute("SELECT id, value FROM alerts ORDER BY id LIMIT 100"))
 
     def add_alert(self, value: bytes) -> None:
-        """Something to tell the webhook."""
+        """Something to send to the webhook."""
         self._database.execute("INSERT INTO alerts (value) VALUES (?)", (value,))
 
     def drop_alert(self, number: int) -> None:
-        """It was told."""
+        """It was sent."""
         self._database.execute("DELETE FROM alerts WHERE id = ?", (number,))

@@ -123,7 +123,7 @@ class TrackedFiles:
             self.checkpoint.drop_text(_KIND, path)
 
     def start_of(self, path: str, zxid: int) -> int | None:
-        """An offset of a log before the record behind `zxid`, close to it."""
+        """An offset of a log before the record that follows `zxid`, close to it."""
         tracked = self._files.get(path)
         found = [end for last, end in tracked.ends if last <= zxid] if tracked else []
         return max(found, default=None)
@@ -236,7 +236,7 @@ class TrackedFiles:
     def read_again(self, most_bytes: int) -> list[str]:
         """Read some blocks again; returns the files in which bytes are others than they were.
 
-        Goes on in each look where it ended in the one before, and around.
+        Each look continues where the one before ended, and wraps around.
         """
         names = sorted(self._files)
         changed: list[str] = []

@@ -1,4 +1,4 @@
-"""A watch: look, confirm, tell, wait."""
+"""A watch: look, confirm, notify, wait."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Look:
     counts: ReadCounts
     seconds: float
     cpu_seconds: float
-    untold: str | None  # why the webhook could not be told
+    untold: str | None  # why the webhook could not be notified
     unseen: str | None = None  # why there was nothing to look at: then it is the last result
 
 

@@ -127,7 +127,7 @@ class ReadChecker(Checker):
     def _compare(self, session: SessionView, operation: Operation, state: ZnodeState) -> None:
         reply = operation.reply
         if operation.type is OpCode.GET_DATA and reply.data != state.data:
-            self._complain(session, operation, f"data {reply.data!r} in place of {state.data!r}")
+            self._complain(session, operation, f"data {reply.data!r} instead of {state.data!r}")
         if operation.type in (OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2):
             names = {child.rpartition("/")[2] for child in state.children}
             if set(reply.children) != names or len(reply.children) != len(names):
