@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepfast.tree import Tree
+from keepfast.tree import Tree, encode_node
 from keepfast.wire import (
     OPEN_ACL,
     CreateTxn,
@@ -220,3 +220,18 @@ def test_chunks__bounded_by_znodes_and_by_bytes() -> None:
         assert len(chunks) > 4
         assert all(len(chunk) < 500 + 200 for chunk in chunks)
         assert len(read_records(chunks)) == 24
+
+
+def test_chunks_of_plain_and_of_rare_znodes__the_records_of_all() -> None:
+    data = {"/plain": b"x" * 100, "/empty": b"", "/null": None, "/large": b"y" * 5000, "/ö": b"z"}
+    for odd in (None, *data):
+        writer = Writer()
+        for number in range(12):
+            path, value = f"/n{number}", b"%d" % number
+            if number == 7 and odd is not None:
+                path, value = odd, data[odd]  # type: ignore[assignment]
+            writer.apply(OpCode.CREATE, CreateTxn(path, value, OPEN_ACL, False, -1))
+        with writer.tree.freeze() as frozen:
+            expected = b"".join(encode_node(path, node) for path, node in frozen.nodes())
+            for size in (1, 4, 1000):
+                assert b"".join(frozen.node_chunks(max_nodes=size)) == expected

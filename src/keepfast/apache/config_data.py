@@ -42,6 +42,9 @@ class DataConfig:
     snap_count: int = setting(
         "snapCount", Whole(0, MAX_INT, "txns"), 100_000, floor=_SMALLEST_SNAP_COUNT
     )
+    snap_znode_percent: int = setting(
+        "keepfast.snapZnodePercent", Whole(0, MAX_INT, "percent"), 50, scope=Scope.OWN
+    )
     snap_size_limit_kb: int = setting("snapSizeLimitInKb", Whole(-1, _MAX_KB, "KB"), 4_194_304)
     txn_log_size_limit_kb: int = setting("txnLogSizeLimitInKb", Whole(-1, _MAX_KB, "KB"), -1)
     pre_alloc_size_kb: int = setting("preAllocSize", Whole(0, _MAX_KB, "KB"), 65_536)

@@ -227,7 +227,7 @@ class ServerCore:
         if replica.proofs:
             batch.append(CheckProofs(replica.take_proofs()))
         # Before it serves, a member's tree is being made: it may not be the state of any zxid.
-        if self.cadence.is_due and replica.is_serving:
+        if self.cadence.is_due(service.tree.node_count) and replica.is_serving:
             self.cadence.restart()
             batch.append(TakeSnapshot(service.tree))
         if service.audits:

@@ -61,6 +61,7 @@ def options_of(config: ServerConfig) -> ServerOptions:
         is_keep_alive=config.client.tcp_keep_alive,
         snapshot_every=data.snap_count,
         snapshot_every_bytes=max(data.snap_size_limit_kb, 0) << 10,
+        snapshot_every_percent=data.snap_znode_percent,
         retain_snapshots=data.autopurge_snap_retain_count
         if data.autopurge_purge_interval_ms > 0
         else 0,

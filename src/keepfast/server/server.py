@@ -217,7 +217,9 @@ class ListeningServer:
                 msgspec.structs.replace(store_facts(running.store, running.recovery), secret=held),
                 lambda: secrets.token_hex(16),
             )
-        cadence = CadenceOptions(options.snapshot_every, options.snapshot_every_bytes)
+        cadence = CadenceOptions(
+            options.snapshot_every, options.snapshot_every_bytes, options.snapshot_every_percent
+        )
         running.core = ServerCore(
             running.replica,
             running.member,

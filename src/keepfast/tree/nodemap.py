@@ -27,7 +27,7 @@ the dict itself, with nothing in between. Nobody may keep them across a change o
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from keepfast.tree.node import Node, make_node
@@ -88,7 +88,7 @@ class NodeMap:
             if node is not TOMBSTONE and path not in self._base:
                 yield path
 
-    def freeze(self) -> ItemsView[str, Node]:
+    def freeze(self) -> Mapping[str, Node]:
         """Enter frozen mode; returns the znodes at this point in time, parents first."""
         invariant(self.is_plain, "a map is frozen once at a time, and thawed before the next")
         self._order = []
@@ -96,7 +96,7 @@ class NodeMap:
         self.insert = self._insert_frozen
         self.remove = self._remove_frozen
         self.own = self._own
-        return self._base.items()
+        return self._base
 
     def insert_all(self, nodes: dict[str, Node]) -> None:
         """Add znodes, each after its parent."""

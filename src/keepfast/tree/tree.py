@@ -250,7 +250,7 @@ class Tree:
         """
         while not self.nodes.thaw_step(1 << 30):
             pass
-        items = self.nodes.freeze()
+        nodes = self.nodes.freeze()
         self.find = self.nodes.find
         return FrozenTree(
             zxid=self.last_zxid,
@@ -258,7 +258,7 @@ class Tree:
             state_digest=self.state_digest,
             sessions=dict(self.sessions),
             acls=self.acls.entries(),
-            items=items,
+            nodes=nodes,
             on_close=self._unfreeze,
         )
 
