@@ -201,6 +201,56 @@ PRODUCT_BUGS = (
         ),
     ),
     Bug(
+        "snapshot shows what was written while it was taken",
+        (
+            Change(
+                "keepfast.tree.tree",
+                "Tree.take_data",
+                "if own is not None:",
+                "if False:",
+            ),
+            Change(
+                "keepfast.tree.tree",
+                "Tree.set_data",
+                "if own is not None:",
+                "if False:",
+            ),
+        ),
+    ),
+    Bug(
+        "txn larger than servers can read",
+        (
+            Change(
+                "keepfast.replica.proposer",
+                "Proposer._encoded",
+                "if len(data) > self._max_txn_bytes:",
+                "if False:",
+            ),
+        ),
+    ),
+    Bug(
+        "refused txn is not taken back",
+        (
+            Change(
+                "keepfast.replica.proposer",
+                "Proposer._encoded",
+                "self._preparer.take_back(entry.header.zxid, digest)",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "stream ends where the peer stops reading",
+        (
+            Change(
+                "keepfast.driver.streams",
+                "PeerSender._take",
+                "self._resume = lambda: self._read(pieces)",
+                "self._resume = self._pump",
+            ),
+        ),
+    ),
+    Bug(
         "proposals overtake a stream that waits",
         (
             Change(

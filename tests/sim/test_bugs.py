@@ -64,6 +64,10 @@ CATCHES: dict[str, int] = {
     "read that waits shows the write after it": 876,
     "fenced server purges": 31,
     "proposals overtake a stream that waits": 271,
+    "snapshot shows what was written while it was taken": 8,
+    "txn larger than servers can read": 21,
+    "refused txn is not taken back": 21,
+    "stream ends where the peer stops reading": 394,
 }
 _MAX_SEEDS = 1000
 

@@ -457,6 +457,28 @@ def session_ended_by_a_leader_that_slept(service: Service) -> None:
     service.write(OpCode.CLOSE_SESSION, None)
 
 
+def txn_that_others_cannot_read(service: Service) -> None:
+    service.checkers.sizes[_ONE] = 200
+    service.set(b"2")
+    service.set(bytes(200))
+
+
+def refuse_as_too_large(service: Service, value: bytes) -> None:
+    service.checkers.sizes[_ONE] = 200
+    service.xid += 1
+    service.zxid = Zxid(service.zxid + 1)
+    header = TxnHeader(SESSION, service.xid, service.zxid, 1_700_000_000_000, OpCode.ERROR.value)
+    error = ErrorCode.MARSHALLING_ERROR.value
+    service.log_everywhere(LogEntry(header, ErrorTxn(error)))
+    operation = service.operation(OpCode.SET_DATA, service.zxid, error=error)
+    operation.request = SetDataRequest("/a", value, -1)
+    service.checkers.answered(service.session, operation)
+
+
+def refused_as_too_large(service: Service) -> None:
+    refuse_as_too_large(service, b"2")
+
+
 def repaired_short_and_voting(service: Service) -> None:
     service.checkers.damaged(_TWO)
     service.checkers.repaired(_TWO, service.recovery(Zxid(service.zxid - 1)))
@@ -526,6 +548,8 @@ def purged_while_fenced(service: Service) -> None:
         ("sessions", session_ended_by_a_leader_that_slept),
         ("tools", repaired_short_and_voting),
         ("multi", partial_multi),
+        ("size", txn_that_others_cannot_read),
+        ("answers", refused_as_too_large),
         ("purge", last_path_purged),
         ("purge", purged_while_fenced),
     ],
@@ -548,6 +572,10 @@ def test_honest_service__is_not_complained_about() -> None:
     for server in (_TWO, _THREE):
         service.checkers.applied(server, service.tree)
         service.checkers.opened(server, service.recovery(service.zxid))
+
+
+def test_refusal_of_what_is_too_large_for_a_txn__is_not_complained_about() -> None:
+    refuse_as_too_large(Service(), bytes(150))
 
 
 def test_limits_made_again_while_the_statistics_stay__do_not_count_what_came_in_between() -> None:

@@ -74,6 +74,23 @@ def test_fault_of_a_feature__strikes_and_heals(
     assert simulation.nemesis.counts.get(kind, 0) > 0
 
 
+@pytest.mark.parametrize(
+    ("feature", "steps"),
+    [
+        ("small-pieces", {"streams", "SET_ACL", "kind=snap"}),
+        ("small-txns", {"error -5", "error -125"}),
+    ],
+)
+def test_feature_of_sizes__reaches_what_it_is_there_for(feature: str, steps: set[str]) -> None:
+    found: set[str] = set()
+    for seed in (2, 3, 5, 8, 13):
+        simulation = Simulation(seed, draw_options(seed, (feature,)))
+        outcome = simulation.run()
+        assert outcome.is_well, f"{seed}: {outcome.checker}: {outcome.what}"
+        found.update(step for line in simulation.trace.lines() for step in steps if step in line)
+    assert found == steps
+
+
 def test_slow_readers__are_held_up_or_cut_off_and_come_back() -> None:
     steps: set[str] = set()
     # Few are cut off: a write waits for the reads in front of it, so fewer replies pile up.

@@ -18,7 +18,8 @@ from keepfast.storage import SnapshotEntry, SnapshotWriter
 from keepfast.tree import Tree
 from keepfast.wire import DiskFailed, StorageError
 
-_THAW_BUDGET: Final = 2000
+# Changes that are merged back in one turn, for each znode that is written in one.
+_THAWED: Final = 2
 _NS_OF_MS: Final = 1_000_000
 
 Done = Callable[[SnapshotEntry | None], None]
@@ -41,6 +42,7 @@ class SnapshotTaker:
         self._guard = guard
         self._statistics = statistics
         self._purge = purge
+        self._thaw_budget = _THAWED * disk.store.options.chunk_nodes
         self._tree: Tree | None = None
         self._writer: SnapshotWriter | None = None
         self._started_ns = 0
@@ -135,7 +137,7 @@ class SnapshotTaker:
         self._thaw(None)
 
     def _thaw(self, entry: SnapshotEntry | None) -> None:
-        if self._tree is not None and not self._tree.thaw_step(_THAW_BUDGET):
+        if self._tree is not None and not self._tree.thaw_step(self._thaw_budget):
             self._guard.after_others(lambda: self._thaw(entry))
             return
         self._tree = None

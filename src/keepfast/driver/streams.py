@@ -9,7 +9,14 @@ from keepfast.driver.guard import Guard
 from keepfast.driver.snapshots import SnapshotTaker
 from keepfast.driver.world import ServerWorld
 from keepfast.quorum import Link, PrepareTree, RecordStream, TreeStream
-from keepfast.storage import Store, fitting_snapshot, is_recent, record_packets, tree_packets
+from keepfast.storage import (
+    SnapshotEntry,
+    Store,
+    fitting_snapshot,
+    is_recent,
+    record_packets,
+    tree_packets,
+)
 from keepfast.tree import Tree
 from keepfast.wire import CorruptSnapshot, StorageError
 
@@ -33,18 +40,23 @@ class StreamSource:
     def open(self, item: RecordStream | TreeStream, ready: Callable[[Pieces | None], None]) -> None:
         """Have `ready` called with the packets of a stream; None: it cannot be sent."""
         if isinstance(item, RecordStream):
-            ready(record_packets(self._store.history, item))
+            piece_bytes = self._store.options.stream_bytes
+            ready(record_packets(self._store.history, item, piece_bytes))
             return
         entry = fitting_snapshot(self._store.history, item.up_to, item.beyond)
         if entry is not None and is_recent(self._store.history, entry):
-            ready(tree_packets(self._store.history, entry, item))
+            ready(self._packets(entry, item))
         else:
             # One that fits better was begun in time (`prepare`), unless that failed.
             self._snapshots.when_idle(lambda: ready(self._tree_pieces(item)))
 
     def _tree_pieces(self, item: TreeStream) -> Pieces | None:
         entry = fitting_snapshot(self._store.history, item.up_to, item.beyond)
-        return None if entry is None else tree_packets(self._store.history, entry, item)
+        return None if entry is None else self._packets(entry, item)
+
+    def _packets(self, entry: SnapshotEntry, item: TreeStream) -> Pieces:
+        store = self._store
+        return tree_packets(store.history, entry, item, store.options.stream_bytes)
 
 
 class PeerSender:

@@ -283,6 +283,38 @@ def _slow_streams(options: SimOptions, rng: random.Random) -> SimOptions:
     return replace(options, network=replace(options.network, max_stall_us=stall_us))
 
 
+def _small_pieces(options: SimOptions, rng: random.Random) -> SimOptions:
+    """Learners catch up in many pieces, snapshots take many turns; ACLs are in both.
+
+    Patience and disks are such that all of it fits into the time that a learner has.
+    """
+    store = replace(
+        options.store, stream_bytes=rng.choice((1, 20, 100)), chunk_nodes=rng.choice((1, 3))
+    )
+    stall_us = options.sync_limit * options.replica.tick_ms * MS // 8
+    network = replace(
+        options.network,
+        max_stall_us=options.network.max_stall_us or rng.choice((0, stall_us)),
+        stall_chance=0.1,
+        max_delay_us=2000,
+        min_delay_us=200,
+    )
+    disk = replace(options.disk, max_latency_us=300)
+    options = replace(options, store=store, network=network, disk=disk, init_limit=20)
+    options = replace(options, snapshot_every=rng.choice((3, 10)))
+    return _with_work(options, ("acl", 20))
+
+
+def _small_txns(options: SimOptions, rng: random.Random) -> SimOptions:
+    """What clients ask for is near the largest txn, which leaders do not have in common."""
+    limit = rng.choice((220, 300))
+    options = _with_prepare(options, lambda each: replace_struct(each, max_txn_bytes=limit))
+    workload = replace(options.workload, large_bytes=limit * 5 // 4)
+    options = replace(options, workload=workload, uneven_txn_bytes=rng.choice((0, 600)))
+    options = replace(options, busy_ticks=max(options.busy_ticks, 60))
+    return _with_work(options, ("large", 20), ("hoard", 100), ("end", 8))
+
+
 # They are drawn and applied in this order; each in this fraction of the seeds.
 FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "kazoo": (0.5, _kazoo),
@@ -309,6 +341,8 @@ FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "slow-readers": (0.06, _slow_readers),
     "fences": (0.06, _fences),
     "slow-streams": (0.06, _slow_streams),
+    "small-pieces": (0.08, _small_pieces),
+    "small-txns": (0.08, _small_txns),
 }
 # Not drawn (or, for "expired" and "full-start", not checked): the product does not hold yet what
 # they ask of it.

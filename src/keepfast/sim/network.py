@@ -38,6 +38,8 @@ class NetworkOptions:
     split_chance: float = 0.0
     # The longest time that a peer stops reading a stream; 0: it never stops.
     max_stall_us: int = 0
+    # How often it does so, of the pieces that it is sent.
+    stall_chance: float = 0.7
 
 
 class Endpoint(Protocol):

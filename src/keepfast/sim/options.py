@@ -57,6 +57,8 @@ class WorkloadOptions:
     pipeline: int = 4
     keys: int = 4
     session_timeout_ms: int = 4000
+    # The largest value that is written where large ones are.
+    large_bytes: int = 0
     # How often each kind of request is drawn, relative to the others.
     weights: tuple[tuple[str, int], ...] = (
         ("create", 10),
@@ -110,6 +112,8 @@ class SimOptions:
     is_restored: bool = False
     # The number of the server that is one of Apache's; None: all are ours.
     apache: int | None = None
+    # The largest txn is so much larger on every second server than `replica` says.
+    uneven_txn_bytes: int = 0
     init_limit: int = 10
     sync_limit: int = 5
     # How often (of 1) an acknowledgement is followed by a look at what a crash would leave.

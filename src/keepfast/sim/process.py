@@ -403,11 +403,14 @@ class Process:
     def stream_peer(self, link: Link, piece: bytes) -> bool:
         """See ServerWorld."""
         self.links.stream(link, piece)
-        stall_us = self.world.options.network.max_stall_us
-        if not stall_us or self.world.is_calm or self.rng.random() < 0.3:
+        network = self.world.options.network
+        if not network.max_stall_us or self.world.is_calm:
+            return True
+        if self.rng.random() >= network.stall_chance:
             return True
         self.world.agenda.after(
-            self.rng.randint(1, stall_us), lambda: self.run(lambda: self.loop.link_drained(link))
+            self.rng.randint(1, network.max_stall_us),
+            lambda: self.run(lambda: self.loop.link_drained(link)),
         )
         return False
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from keepfast.sim.agenda import MS
 from keepfast.tree import QUOTA
 from keepfast.wire import (
+    ACL,
     OPEN_ACL,
     CheckVersionRequest,
     CreateMode,
@@ -19,8 +20,11 @@ from keepfast.wire import (
     GetChildren2Request,
     GetChildrenRequest,
     GetDataRequest,
+    Id,
     MultiOp,
     OpCode,
+    Perms,
+    SetACLRequest,
     SetDataRequest,
     SyncRequest,
 )
@@ -64,6 +68,9 @@ class Workload:
             "container": self._container,
             "ttl": self._ttl,
             "quota": self._quota,
+            "acl": self._acl,
+            "large": self._large,
+            "hoard": self._hoard,
         }
 
     def start(self) -> None:
@@ -240,6 +247,42 @@ class Workload:
         for path, data in ((folder, b""), (limits, limit), (f"{folder}/zookeeper_stats", b"")):
             request = CreateRequest(path, data, OPEN_ACL, CreateMode.PERSISTENT)
             client.ask(OpCode.CREATE, path, request)
+
+    def _acl(self, client: SimulatedClient) -> None:
+        """Give a znode one of a few ACLs, all of which let everybody do everything."""
+        path = self._key()
+        acl = (*OPEN_ACL, *(ACL(Perms.READ, Id("ip", f"10.0.0.{n}")) for n in self._few()))
+        client.ask(OpCode.SET_ACL, path, SetACLRequest(path, acl, -1))
+
+    def _few(self) -> range:
+        return range(1, self._rng.randrange(1, 4))
+
+    def _large(self, client: SimulatedClient) -> None:
+        """Write what may be too large for a txn, alone or together."""
+        path, second = self._key(), self._key()
+        values = [self._large_value(), self._large_value()]
+        kind = self._rng.randrange(3)
+        if kind == 0:
+            client.ask(OpCode.SET_DATA, path, SetDataRequest(path, values[0], -1))
+        elif kind == 1:
+            path = f"{path}/s{self._rng.randrange(3)}"
+            request = CreateRequest(path, values[0], OPEN_ACL, CreateMode.PERSISTENT_SEQUENTIAL)
+            client.ask(OpCode.CREATE, path, request)
+        else:
+            item = f"{path}/e{self._rng.randrange(3)}"
+            create = CreateRequest(item, values[0], OPEN_ACL, CreateMode.EPHEMERAL)
+            change = SetDataRequest(second, values[1][: len(values[1]) // 2], -1)
+            ops = (MultiOp(OpCode.CREATE, create), MultiOp(OpCode.SET_DATA, change))
+            client.ask(OpCode.MULTI, item, ops)
+
+    def _large_value(self) -> bytes:
+        return self._value().ljust(self._rng.randrange(self._options.large_bytes), b".")
+
+    def _hoard(self, client: SimulatedClient) -> None:
+        """One more ephemeral with a long name: too many for the txn that ends the session."""
+        path = f"{self._key()}/{'h' * self._rng.choice((10, 40))}"
+        request = self._request(path, CreateMode.EPHEMERAL_SEQUENTIAL)
+        client.ask(OpCode.CREATE, path, request)
 
     def _end(self, client: SimulatedClient) -> None:
         client.ask(OpCode.CLOSE_SESSION, "", None)

@@ -10,6 +10,8 @@ import random
 from collections.abc import Collection
 from dataclasses import replace
 
+from msgspec.structs import replace as replace_struct
+
 from keepfast.quorum import LeaderPhase, Note, QuorumOptions
 from keepfast.replica import ReplicaOptions
 from keepfast.sim.agenda import MS, SECOND, Agenda
@@ -72,6 +74,9 @@ class World:
         for number in range(1, options.servers + options.observers + 1):
             server_id = ServerId(number)
             self.hosts[server_id] = Host(self, server_id)
+        for server_id in self.hosts:
+            limit = self.replica_options(server_id).prepare.max_txn_bytes
+            self.checkers.sizes[server_id] = limit
         self.election_links = SimulatedElectionLinks(self)
         self.quorum_options = QuorumOptions(
             tick_ms=options.replica.tick_ms,
@@ -203,7 +208,13 @@ class World:
 
     def replica_options(self, server_id: ServerId) -> ReplicaOptions:
         """The options of one server's replica."""
-        return replace(self.options.replica, server_id=server_id)
+        options = replace(self.options.replica, server_id=server_id)
+        extra = self.options.uneven_txn_bytes
+        if not extra or server_id % 2 == 0:
+            return options
+        prepare = options.prepare
+        larger = replace_struct(prepare, max_txn_bytes=prepare.max_txn_bytes + extra)
+        return replace(options, prepare=larger)
 
     def vouched(self, process: Process, zxid: Zxid) -> None:
         """A server is about to say, to others or itself, that it holds all up to `zxid`."""

@@ -24,6 +24,7 @@ from keepfast.storage.history import History
 from keepfast.storage.layout import Compression, parse_snapshot_name
 from keepfast.storage.manifest import SnapshotEntry
 from keepfast.storage.snapshot_file import SEAL_SIZE, SEALS_SIZE, SNAPSHOT_HEADER
+from keepfast.storage.store_options import DEFAULTS
 from keepfast.wire import (
     CorruptLog,
     CorruptSnapshot,
@@ -31,9 +32,8 @@ from keepfast.wire import (
     invariant,
 )
 
-# What is read and sent in one turn. Low: a turn costs more than its work; high: a leader's clients
-# wait while it is sent, and a learner's while it is received.
-_CHUNK_BYTES = 1 << 16
+# Of a tree is read at once so many times what of records is sent at once.
+_TREE_PIECE = 16
 _ANY = Zxid(-1)
 
 
@@ -54,7 +54,9 @@ def is_recent(history: History, entry: SnapshotEntry) -> bool:
     return history.bytes_after(entry.zxid) <= max(entry.size, ALWAYS_RECORDS_BYTES)
 
 
-def record_packets(history: History, stream: RecordStream) -> Iterator[bytes]:
+def record_packets(
+    history: History, stream: RecordStream, piece_bytes: int = DEFAULTS.stream_bytes
+) -> Iterator[bytes]:
     """The PROPOSAL of each record, and COMMITs, in pieces.
 
     Raises CorruptLog where a record cannot be read: what was sent before it is valid.
@@ -70,9 +72,9 @@ def record_packets(history: History, stream: RecordStream) -> Iterator[bytes]:
         parts.append(encode_proposal(zxid, entry))
         size += len(entry)
         last = zxid
-        if size >= _CHUNK_BYTES or stream.commits_each:
+        if size >= piece_bytes or stream.commits_each:
             parts.append(encode_commit(zxid))
-        if size >= _CHUNK_BYTES:
+        if size >= piece_bytes:
             yield b"".join(parts)
             parts.clear()
             size = 0
@@ -82,7 +84,12 @@ def record_packets(history: History, stream: RecordStream) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def tree_packets(history: History, entry: SnapshotEntry, stream: TreeStream) -> Iterator[bytes]:
+def tree_packets(
+    history: History,
+    entry: SnapshotEntry,
+    stream: TreeStream,
+    piece_bytes: int = DEFAULTS.stream_bytes,
+) -> Iterator[bytes]:
     """SNAP, the tree of an exact snapshot, its signature, and the records after it, in pieces.
 
     Raises CorruptSnapshot or CorruptLog: hang up, the learner keeps what it had.
@@ -94,7 +101,8 @@ def tree_packets(history: History, entry: SnapshotEntry, stream: TreeStream) -> 
     compression = Compression.NONE if parsed is None else parsed[1]
     try:
         with history.disk.open_read(path) as file:
-            yield from _body(unpacked(file, compression, path), path)
+            pieces = unpacked(file, compression, path, _TREE_PIECE * piece_bytes)
+            yield from _body(pieces, path)
     except CorruptSnapshot:
         history.doubts.snapshots.add(entry.name)
         raise
@@ -104,7 +112,7 @@ def tree_packets(history: History, entry: SnapshotEntry, stream: TreeStream) -> 
     yield TREE_SIGNATURE
     if entry.zxid < stream.up_to:
         rest = RecordStream(entry.zxid, stream.up_to, stream.commits_each)
-        yield from record_packets(history, rest)
+        yield from record_packets(history, rest, piece_bytes)
 
 
 def _body(pieces: Iterator[bytes], path: str) -> Iterator[bytes]:

@@ -98,36 +98,41 @@ def packer(compression: Compression) -> Packer:
     return _PlainPacker()
 
 
-def unpacked(file: ReadFile, compression: Compression, name: str) -> Iterator[bytes]:
-    """The unpacked bytes of a snapshot file in pieces; raises CorruptSnapshot where it is cut."""
+def unpacked(
+    file: ReadFile, compression: Compression, name: str, window_bytes: int = _WINDOW_SIZE
+) -> Iterator[bytes]:
+    """The unpacked bytes of a snapshot file in pieces; raises CorruptSnapshot where it is cut.
+
+    `window_bytes`: how much is read at a time, where the form does not decide it.
+    """
     if compression is Compression.GZIP:
-        return _unpack_gzip(file, name)
+        return _unpack_gzip(file, name, window_bytes)
     if compression is Compression.SNAPPY:
         return _unpack_snappy(file, name)
-    return _windows(file)
+    return _windows(file, window_bytes)
 
 
-def _windows(file: ReadFile) -> Iterator[bytes]:
+def _windows(file: ReadFile, window_bytes: int) -> Iterator[bytes]:
     offset = 0
     while True:
-        window = file.read_at(offset, _WINDOW_SIZE)
+        window = file.read_at(offset, window_bytes)
         if not window:
             return
         yield window
         offset += len(window)
 
 
-def _unpack_gzip(file: ReadFile, name: str) -> Iterator[bytes]:
+def _unpack_gzip(file: ReadFile, name: str, window_bytes: int) -> Iterator[bytes]:
     stream = zlib.decompressobj(_GZIP_WRITE)
     offset = 0
-    for window in _windows(file):
+    for window in _windows(file, window_bytes):
         if stream.eof:
             raise CorruptSnapshot("bytes after the end of the gzip stream", name, offset)
         data = window
         while data and not stream.eof:
             try:
                 # Bounded: a few damaged bytes must not unpack to gigabytes at once.
-                piece = stream.decompress(data, _WINDOW_SIZE * 4)
+                piece = stream.decompress(data, window_bytes * 4)
             except zlib.error as error:
                 raise CorruptSnapshot(f"gzip stream is damaged: {error}", name, offset) from error
             data = stream.unconsumed_tail

@@ -34,7 +34,6 @@ from keepfast.storage.layout import (
     ASIDE_NAME,
     MANIFEST_NAME,
     MY_ID_NAME,
-    Compression,
     DataDirectory,
     Listing,
     list_directory,
@@ -63,6 +62,7 @@ from keepfast.storage.problems import Severity, Standing
 from keepfast.storage.recovery import NO_HISTORY, Recovery, foreign_names, recover
 from keepfast.storage.recovery_listed import check_seal, known_joins, load_listed
 from keepfast.storage.snapshot_writer import SnapshotWriter, disk_failure
+from keepfast.storage.store_options import DEFAULTS
 from keepfast.storage.survey import SurveyedRun
 from keepfast.storage.takeover import segment_entries, snapshot_entry
 from keepfast.storage.watermark import read_watermark
@@ -443,7 +443,7 @@ def _with_base(disk: Disk, directory: DataDirectory, plan: RepairPlan) -> Manife
     if plan.manifest.snapshots or plan.after.tree is None:
         return plan.manifest
     writer = SnapshotWriter(
-        disk, directory, plan.after.tree.freeze(), Compression.NONE, plan.manifest.serial
+        disk, directory, plan.after.tree.freeze(), DEFAULTS, plan.manifest.serial
     )
     while writer.step():
         pass

@@ -26,7 +26,7 @@ from keepfast.storage.compression import unpacked
 from keepfast.storage.disk import Disk
 from keepfast.storage.layout import Compression, parse_snapshot_name
 from keepfast.storage.log_file import MAX_ENTRY_SIZE
-from keepfast.tree import FrozenTree, Tree, TreeBuilder, TreeError
+from keepfast.tree import CHUNK_NODES, FrozenTree, Tree, TreeBuilder, TreeError
 from keepfast.wire import (
     ACL,
     AclList,
@@ -324,10 +324,10 @@ def _parse_nodes(cursor: SnapshotCursor, sink: SnapshotSink) -> None:
             raise CorruptSnapshot("ends inside the znodes", cursor.name, cursor.offset + left)
 
 
-def snapshot_pieces(frozen: FrozenTree) -> Iterator[bytes]:
+def snapshot_pieces(frozen: FrozenTree, chunk_nodes: int = CHUNK_NODES) -> Iterator[bytes]:
     """The unpacked bytes of an exact snapshot, in pieces of bounded work."""
     adler = 1
-    for piece in _sealed_part(frozen):
+    for piece in _sealed_part(frozen, chunk_nodes):
         adler = zlib.adler32(piece, adler)
         yield piece
     tails = (
@@ -341,7 +341,7 @@ def snapshot_pieces(frozen: FrozenTree) -> Iterator[bytes]:
         yield piece
 
 
-def _sealed_part(frozen: FrozenTree) -> Iterator[bytes]:
+def _sealed_part(frozen: FrozenTree, chunk_nodes: int) -> Iterator[bytes]:
     yield SNAPSHOT_HEADER
     yield _INT.pack(len(frozen.sessions))
     sessions = list(frozen.sessions.items())
@@ -350,5 +350,5 @@ def _sealed_part(frozen: FrozenTree) -> Iterator[bytes]:
     yield _INT.pack(len(frozen.acls))
     for key, acl in frozen.acls.items():
         yield _LONG.pack(key) + _encode_acl_list(acl)
-    yield from frozen.node_chunks()
+    yield from frozen.node_chunks(chunk_nodes)
     yield _TERMINATOR

@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from keepfast.storage.compression import packer
 from keepfast.storage.disk import Disk, directory_of
-from keepfast.storage.layout import Compression, DataDirectory, snapshot_name
+from keepfast.storage.layout import DataDirectory, snapshot_name
 from keepfast.storage.manifest import SnapshotEntry
 from keepfast.storage.snapshot_file import snapshot_pieces
+from keepfast.storage.store_options import StoreOptions
 from keepfast.tree import FrozenTree
 from keepfast.wire import BrokenHistory, DiskFailed, DiskFull, StorageError, invariant
 
@@ -33,7 +34,7 @@ class SnapshotWriter:
         disk: Disk,
         directory: DataDirectory,
         frozen: FrozenTree,
-        compression: Compression,
+        options: StoreOptions,
         serial: int,
         on_failure: Callable[[DiskFailed], None] | None = None,
     ) -> None:
@@ -42,10 +43,10 @@ class SnapshotWriter:
         self._on_failure = on_failure
         self._disk = disk
         self._frozen = frozen
-        self._name = snapshot_name(frozen.zxid, compression)
+        self._name = snapshot_name(frozen.zxid, options.compression)
         self._temporary = directory.in_snapshots(temporary_name(self._name, serial))
-        self._pieces = snapshot_pieces(frozen)
-        self._packer = packer(compression)
+        self._pieces = snapshot_pieces(frozen, options.chunk_nodes)
+        self._packer = packer(options.compression)
         self._offset = 0
         self._crc = 0
         self._written = False

@@ -345,7 +345,7 @@ class Store(DiskGuard):
                 self._disk,
                 self.directory,
                 frozen,
-                self.options.compression,
+                self.options,
                 self._manifest.serial,
                 self._fail,
             )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from keepfast.storage.layout import Compression
+from keepfast.tree import CHUNK_NODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +20,12 @@ class StoreOptions:
     # for a snapshot or the manifest. Large: writes are refused on a disk that still has space.
     reserve_bytes: int = 32 << 20
     compression: Compression = Compression.NONE
+    # Records that a learner is sent in one turn; of a tree, sixteen times as much, which is read
+    # and not computed. Low: a turn costs more than its work. High: a leader's clients wait while it
+    # is sent, and a learner's while it is received.
+    stream_bytes: int = 1 << 16
+    # Znodes that a snapshot takes in one turn. Low and high as above.
+    chunk_nodes: int = CHUNK_NODES
+
+
+DEFAULTS = StoreOptions()

@@ -17,7 +17,7 @@ from keepfast.tree.digest import (
     session_digest,
 )
 from keepfast.tree.errors import ReplayConflict, TreeError
-from keepfast.tree.frozen import FrozenTree, encode_node
+from keepfast.tree.frozen import CHUNK_NODES, FrozenTree, encode_node
 from keepfast.tree.long_txns import LIGHT, LongTxn, is_long, read_long
 from keepfast.tree.node import Node, make_node, persisted
 from keepfast.tree.node_bytes import (
@@ -60,6 +60,7 @@ from keepfast.tree.watches import Alert, DataWatches, WatchKind, WatchTable
 from keepfast.tree.wire_stat import wire_stat
 
 __all__ = [
+    "CHUNK_NODES",
     "CONFIG",
     "CONTAINER_OWNER",
     "DEFAULT_SCHEMES",

@@ -13,6 +13,7 @@ from keepfast.sim.checkers.agreement import (
     MultiChecker,
     PrimaryOrderChecker,
     PurgeChecker,
+    SizeChecker,
     StateChecker,
     ToolChecker,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "QuotaChecker",
     "ReadChecker",
     "SessionOrderChecker",
+    "SizeChecker",
     "StateChecker",
     "SyncChecker",
     "ToolChecker",
@@ -69,6 +71,8 @@ class Checkers:
         self.expired_sessions = ExpiredChecker(ledger)
         self.multi = MultiChecker(ledger)
         self.quota = QuotaChecker(ledger)
+        # Server -> the largest txn that it may make.
+        self.sizes: dict[ServerId, int] = {}
         self.all: list[Checker] = [
             PrimaryOrderChecker(ledger),
             DurabilityChecker(ledger),
@@ -76,7 +80,8 @@ class Checkers:
             StateChecker(ledger),
             SessionOrderChecker(ledger),
             WriteChecker(ledger),
-            AnswerChecker(ledger),
+            AnswerChecker(ledger, self.sizes),
+            SizeChecker(ledger, self.sizes),
             ReadChecker(ledger),
             SyncChecker(ledger),
             WatchChecker(ledger),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from keepfast.sim.checkers.base import Checker
@@ -119,6 +120,24 @@ class PrimaryOrderChecker(Checker):
             )
         if counter_of(zxid) > 1 and zxid - 1 not in self.ledger.entries:
             raise Violation(self.name, f"s{server} leaves a hole before {format_zxid(zxid)}")
+
+
+class SizeChecker(Checker):
+    """No txn is larger than what its leader may make: others could not read it back (R13)."""
+
+    name = "size"
+
+    def __init__(self, ledger: Ledger, limits: Mapping[ServerId, int]) -> None:
+        super().__init__(ledger)
+        self._limits = limits
+
+    def on_proposed(self, server: ServerId, zxid: Zxid) -> None:
+        size, limit = len(self.ledger.entries[zxid]), self._limits.get(server)
+        if limit is not None and size > limit:
+            raise Violation(
+                self.name,
+                f"s{server} makes {format_zxid(zxid)} of {size} bytes, where {limit} is most",
+            )
 
 
 class CommitChecker(Checker):

@@ -8,6 +8,7 @@ one. Where a request was refused, the state before it has to be a reason for tha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from keepfast.sim.checkers.base import Checker
@@ -26,6 +27,7 @@ from keepfast.wire import (
     ErrorTxn,
     MultiTxn,
     OpCode,
+    ServerId,
     SetDataTxn,
     Stat,
     codec_of,
@@ -35,6 +37,8 @@ from keepfast.wire import (
 
 _STAT: Final = codec_of(Stat)
 _SEQUENCE_DIGITS: Final = 10
+# Bytes of a txn beside a path and data.
+_MAX_TXN_OVERHEAD: Final = 110
 _CREATES: Final = frozenset(
     (OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_TTL, OpCode.CREATE_CONTAINER)
 )
@@ -67,8 +71,10 @@ class AnswerChecker(Checker):
 
     name = "answers"
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, limits: Mapping[ServerId, int]) -> None:
+        """`limits`: the largest txn that each server may make."""
         super().__init__(ledger)
+        self._limits = limits
         # The request that each txn answered.
         self._told: dict[int, Operation] = {}
 
@@ -115,8 +121,16 @@ class AnswerChecker(Checker):
         reasons = self._reasons(operation.type, operation.request, operation.zxid - 1)
         if error in reasons:
             return ""
+        if error == ErrorCode.MARSHALLING_ERROR and self._is_large(operation):
+            return ""
         names = ", ".join(sorted(reason.name for reason in reasons)) or "nothing"
         return f"by error {error}, and {names} was wrong with it"
+
+    def _is_large(self, operation: Operation) -> bool:
+        """Whether a request may be too large for a txn."""
+        request = operation.request
+        size = len(request.path) + len(getattr(request, "data", None) or b"")
+        return size + _MAX_TXN_OVERHEAD > min(self._limits.values(), default=0)
 
     def _reasons(self, type_: OpCode, request: Any, zxid: int) -> set[ErrorCode]:
         """All that stood against a request at a zxid."""

@@ -93,8 +93,8 @@ class WriteChecker(Checker):
 
     def _check_multi(self, session: SessionView, operation: Operation, body: Any) -> None:
         """All of a multi, or nothing."""
-        failed = isinstance(body, MultiTxn) and any(
-            sub.type == OpCode.ERROR for sub in body.txns or ()
+        failed = isinstance(body, ErrorTxn) or (
+            isinstance(body, MultiTxn) and any(sub.type == OpCode.ERROR for sub in body.txns or ())
         )
         told = operation.error != 0 or any(r.err for r in operation.reply or ())
         if failed != told:
