@@ -106,9 +106,10 @@ def apache(machine: Machine) -> None:
     main_class = "org.apache.zookeeper.server.ZooKeeperServerMain"
     java = shlex.join(java_command(main_class, ["/var/lib/apache.cfg"]))
     machine.script(f"{java} >/var/log/apache.log 2>&1 &")
-    # By a word, not by a session: the page shows zxids.
+    # By a word, not by a session: the page shows zxids. A server that is about to start may accept
+    # a connection and never answer.
     machine.script(
-        "until exec 3<>/dev/tcp/127.0.0.1/2181 && printf srvr >&3 && grep -q Mode <&3;"
+        "until exec 3<>/dev/tcp/127.0.0.1/2181 && printf srvr >&3 && timeout 5 grep -q Mode <&3;"
         " do sleep 0.1; done 2>/srv/asked; exec 3>&-"
     )
 

@@ -44,7 +44,7 @@ from keepfast.storage import (
     data_directory,
 )
 from keepfast.tree import Tree
-from keepfast.wire import format_zxid
+from keepfast.wire import DiskFull, format_zxid
 
 if TYPE_CHECKING:
     from keepfast.server.admin import AdminServer
@@ -289,8 +289,13 @@ class ListeningServer:
         running.log.info("stopped", zxid=format_zxid(running.replica.tree.last_zxid))
 
     def _release_store(self) -> None:
-        self.running.world.join_disk()
-        self.running.store.close()
+        running = self.running
+        running.world.join_disk()
+        try:
+            running.store.close()
+        except DiskFull as error:
+            # Whoever sent the records that still wait was never told that they are written.
+            running.log.warning("waiting-writes-dropped", reason=error)
 
     # -- failures --------------------------------------------------------------------------------
 

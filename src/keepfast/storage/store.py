@@ -586,7 +586,10 @@ class Store(DiskGuard):
         self._sync()
         if self._writer is not None:
             segments = self._sealed_segments()
-            self._ordinary_if_full(lambda: self._commit(segments=segments))
+            try:
+                self._ordinary_if_full(lambda: self._commit(segments=segments))
+            except DiskFull:
+                return  # the next start finds the end of the segment by itself, as after a crash
             self._close_writer()
 
     # -- failures --------------------------------------------------------------------------------
