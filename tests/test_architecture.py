@@ -32,13 +32,11 @@ CYCLES: dict[str, frozenset[str]] = {
             *("world", "faults", "schedules", "disasters", "apache"),
         )
     ),
-    "storage": frozenset(("recovery", "recovery_listed", "recovery_unlisted")),
-    "tree": frozenset(("fuzzy", "quota", "strict", "tree")),
+    "tree": frozenset(("fuzzy", "strict", "tree")),
     "pipeline": frozenset(("history", "session", "sources", "staging", "state", "streams")),
     "console": frozenset(
         ("change_routes", "console_app", "endpoints", "live_routes", "past_routes")
     ),
-    "lab": frozenset(("lab", "scenario")),
 }
 
 # Names that several modules have, so that a name alone does not tell what is in one; to become

@@ -323,7 +323,7 @@ BUGS = (
                 "acknowledged = entry.start",
             ),
             Change(
-                "keepfast.storage.recovery",
+                "keepfast.storage.recovered",
                 "doubted",
                 "standing=Standing.UNPROVEN,",
                 "standing=Standing.WHOLE,",

@@ -14,8 +14,8 @@ from keepfast.client import Client, ClientOptions, OperationFailed
 from keepfast.harness import LOCAL_HOST, HeldPorts, Network, Release
 from keepfast.lab import file_damage
 from keepfast.lab.lab_server import LabError, LabServer, ServerRefused, wait_until
+from keepfast.lab.lab_setup import LabSetup
 from keepfast.lab.raw import SESSION_MS, RawSession
-from keepfast.lab.scenario import Scenario
 from keepfast.lab.small_disk import SmallDisk
 from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiOp, OpCode
 
@@ -70,21 +70,21 @@ class Teller(Protocol):
 class Lab:
     """Servers 1..n on directories of their own below `folder`."""
 
-    def __init__(self, folder: Path, release: Release, scenario: Scenario, teller: Teller) -> None:
+    def __init__(self, folder: Path, release: Release, setup: LabSetup, teller: Teller) -> None:
         self.folder = folder
         self._session = RawSession()
         self._disks: dict[int, SmallDisk] = {}
         self.release = release
         self._teller = teller
-        self._properties = {**_PROPERTIES, **scenario.properties}
-        self._settings = {**_CONFIGURATION, **scenario.configuration}
-        ids = range(1, scenario.size + 1)
-        self._held = HeldPorts(3 * scenario.size + 1)
+        self._properties = {**_PROPERTIES, **setup.properties}
+        self._settings = {**_CONFIGURATION, **setup.configuration}
+        ids = range(1, setup.size + 1)
+        self._held = HeldPorts(3 * setup.size + 1)
         ports = iter(self._held.numbers)
         self._peer_ports = {id: (next(ports), next(ports)) for id in ids}
         self.servers = {id: LabServer(id, folder, next(ports), release) for id in ids}
         self._port_of_nobody = next(ports)
-        self._network = Network(_DIAL_SECONDS) if scenario.has_wires else None
+        self._network = Network(_DIAL_SECONDS) if setup.has_wires else None
         self._cut_off: set[int] = set()
         self._routes = {(me, other): self._route(me, other) for me in ids for other in ids}
         for id in ids:

@@ -56,7 +56,8 @@ from keepfast.storage.manifest import (
 )
 from keepfast.storage.orders import carry_out
 from keepfast.storage.problems import Problem, Severity, Standing, worst
-from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
+from keepfast.storage.recovered import NO_HISTORY, Recovery
+from keepfast.storage.recovery import recover
 from keepfast.storage.recovery_listed import acknowledged_end
 from keepfast.storage.retention import RetentionPlan, has_path, plan_retention
 from keepfast.storage.snapshot_file import (

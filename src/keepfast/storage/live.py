@@ -31,7 +31,8 @@ from keepfast.storage.layout import (
 from keepfast.storage.log_file import Ending, LogReader
 from keepfast.storage.manifest import Manifest, decode_manifest
 from keepfast.storage.problems import Severity, Standing
-from keepfast.storage.recovery import Recovery, recover
+from keepfast.storage.recovered import Recovery
+from keepfast.storage.recovery import recover
 from keepfast.storage.recovery_listed import listed_path
 from keepfast.wire import CorruptManifest, StorageError
 

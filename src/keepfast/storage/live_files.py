@@ -15,7 +15,7 @@ from keepfast.storage.layout import (
     DataDirectory,
 )
 from keepfast.storage.manifest import Manifest, Retired, SegmentEntry, SnapshotEntry
-from keepfast.storage.recovery import Recovery
+from keepfast.storage.recovered import Recovery
 from keepfast.storage.recovery_listed import listed_path
 from keepfast.storage.watermark import update_watermark, watermark_of
 

@@ -20,7 +20,8 @@ from keepfast.storage.disk import Disk
 from keepfast.storage.layout import DataDirectory, Listing, list_directory, parse_log_name
 from keepfast.storage.log_file import HEADER_SIZE, Ending, Frame, LogReader
 from keepfast.storage.manifest import Manifest, SegmentEntry, load_manifest
-from keepfast.storage.recovery import foreign_names, zxid_of_snapshot
+from keepfast.storage.recovered import zxid_of_snapshot
+from keepfast.storage.recovery import foreign_names
 from keepfast.storage.recovery_listed import is_torn_tail, known_joins, listed_path, load_listed
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import load_tree

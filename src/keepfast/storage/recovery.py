@@ -5,7 +5,6 @@
 reported in `problems`; nothing is guessed and nothing is repaired on the side.
 """
 
-import msgspec
 from msgspec.structs import replace
 
 from keepfast.storage.disk import Disk
@@ -15,60 +14,16 @@ from keepfast.storage.layout import (
     Listing,
     list_directory,
     parse_log_name,
-    parse_snapshot_name,
 )
 from keepfast.storage.log_file import LogReader
-from keepfast.storage.manifest import Manifest, SegmentEntry, SnapshotEntry, load_manifest
+from keepfast.storage.manifest import Manifest, load_manifest
 from keepfast.storage.problems import Problem, Severity, Standing
+from keepfast.storage.recovered import HEAL, NO_HISTORY, Recovery, doubted, problem_of
+from keepfast.storage.recovery_listed import recover_listed
+from keepfast.storage.recovery_unlisted import recover_unlisted
 from keepfast.storage.survey import Progress, no_progress
 from keepfast.storage.watermark import read_watermark
-from keepfast.tree import Tree
-from keepfast.wire import CorruptManifest, StorageError, Zxid, epoch_of, format_zxid
-
-NO_HISTORY = Zxid(-1)
-SNAPSHOT_REWRITTEN = "snapshot-rewritten"
-HEAL = (
-    "an ensemble member refills itself from its peers; a server alone: restore a backup, or see "
-    "keepfast repair for what can be kept"
-)
-
-
-class Recovery(msgspec.Struct, frozen=True):
-    """What a directory holds.
-
-    `tree` is the state at `head`; it is None when there is no state that may be used.  `manifest`
-    is what the manifest must contain once the directory is in order: the files of the proven
-    history, the last segment sealed at its last sound record.
-    """
-
-    standing: Standing
-    head: Zxid = NO_HISTORY
-    tree: Tree | None = None
-    base: SnapshotEntry | None = None  # None with a tree: the empty tree
-    manifest: Manifest = msgspec.field(default_factory=Manifest)
-    epochs: Epochs = msgspec.field(default_factory=Epochs)
-    problems: tuple[Problem, ...] = ()
-    degraded: bool = False  # the state is right, but a file that should back it is not
-    adopted: bool = False  # no manifest described these files: they were verified again
-    records: int = 0  # replayed
-    # The last segment was open: from this offset on its bytes may not be durable.
-    unconfirmed_from: int | None = None
-
-    @property
-    def has_foreign_files(self) -> bool:
-        """Whether another program wrote some of the files, and perhaps did not fsync them."""
-        return self.adopted or any(p.code == SNAPSHOT_REWRITTEN for p in self.problems)
-
-    @property
-    def may_vote(self) -> bool:
-        """Whether a server may count on this data in an election and a commit (R8)."""
-        return self.standing.may_vote
-
-    @property
-    def log_start(self) -> Zxid:
-        """A peer at this zxid or later, up to the head, can be served from the log alone."""
-        segments = self.manifest.segments
-        return segments[0].follows if segments else self.head
+from keepfast.wire import CorruptManifest, Zxid, epoch_of, format_zxid
 
 
 def recover(
@@ -146,10 +101,6 @@ def _recover_files(
     progress: Progress,
 ) -> Recovery:
     """The state that logs and snapshots prove, by the manifest if it describes them."""
-    # Late: each of the two modules builds on the definitions of this one.
-    from keepfast.storage.recovery_listed import recover_listed
-    from keepfast.storage.recovery_unlisted import recover_unlisted
-
     if manifest is not None:
         foreign = foreign_names(disk, directory, listing, manifest, problems)
         if not foreign:
@@ -200,19 +151,6 @@ def _check_against_watermark(
     # anybody did: these were acknowledged, and serving without them would hide the loss.
     problems.append(Problem("records-gone", Severity.DAMAGE, reason, zxid=result.head, advice=HEAL))
     return replace(result, standing=Standing.DAMAGED, tree=None)
-
-
-def doubted(result: Recovery, problem: Problem, problems: list[Problem]) -> Recovery:
-    """The same state, but no longer proven; if there is no state, it was lost."""
-    problems.append(problem)
-    if result.tree is None:
-        return replace(result, standing=Standing.DAMAGED)
-    unproven = tuple(sorted({*result.manifest.unproven, result.head}))
-    return replace(
-        result,
-        standing=Standing.UNPROVEN,
-        manifest=replace(result.manifest, unproven=unproven),
-    )
 
 
 def last_known(disk: Disk, directory: DataDirectory, manifest: Manifest) -> Zxid:
@@ -298,22 +236,3 @@ def is_empty_log(disk: Disk, directory: DataDirectory, name: str) -> bool:
             return ending.is_plain or (ending.torn and ending.valid_after is None)
     except OSError:
         return False
-
-
-def problem_of(
-    error: StorageError, code: str, severity: Severity = Severity.DAMAGE, advice: str = ""
-) -> Problem:
-    """A storage error as something to report."""
-    zxid = None if error.zxid is None else Zxid(error.zxid)
-    return Problem(code, severity, error.reason, error.file, error.offset, zxid, advice)
-
-
-def zxid_of_snapshot(name: str) -> Zxid:
-    """The zxid in a snapshot's name, which is known to be one."""
-    parsed = parse_snapshot_name(name)
-    return Zxid(0) if parsed is None else parsed[0]
-
-
-def segments_after(segments: tuple[SegmentEntry, ...], zxid: Zxid) -> list[SegmentEntry]:
-    """The segments that hold records after `zxid`."""
-    return [s for s in segments if s.seal is None or s.seal.last > zxid]

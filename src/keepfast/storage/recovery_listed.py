@@ -15,7 +15,7 @@ from keepfast.storage.layout import DataDirectory
 from keepfast.storage.log_file import Ending, LogReader
 from keepfast.storage.manifest import Manifest, Retired, Seal, SegmentEntry, SnapshotEntry
 from keepfast.storage.problems import Problem, Severity, Standing
-from keepfast.storage.recovery import (
+from keepfast.storage.recovered import (
     HEAL,
     SNAPSHOT_REWRITTEN,
     Recovery,

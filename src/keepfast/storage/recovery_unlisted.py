@@ -14,7 +14,7 @@ from keepfast.storage.disk import Disk
 from keepfast.storage.layout import DataDirectory, Listing
 from keepfast.storage.manifest import Join, Manifest, Retired
 from keepfast.storage.problems import Problem, Severity, Standing
-from keepfast.storage.recovery import HEAL, Recovery, problem_of, zxid_of_snapshot
+from keepfast.storage.recovered import HEAL, Recovery, problem_of, zxid_of_snapshot
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import SnapshotInfo, load_tree
 from keepfast.storage.survey import (

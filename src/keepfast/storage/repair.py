@@ -59,7 +59,8 @@ from keepfast.storage.prefix import (
     unlisted_records,
 )
 from keepfast.storage.problems import Severity, Standing
-from keepfast.storage.recovery import NO_HISTORY, Recovery, foreign_names, recover
+from keepfast.storage.recovered import NO_HISTORY, Recovery
+from keepfast.storage.recovery import foreign_names, recover
 from keepfast.storage.recovery_listed import check_seal, known_joins, load_listed
 from keepfast.storage.snapshot_writer import SnapshotWriter, disk_failure
 from keepfast.storage.store_options import DEFAULTS

@@ -23,7 +23,8 @@ from keepfast.storage.layout import (
 )
 from keepfast.storage.manifest import Rescue, load_manifest, store_manifest
 from keepfast.storage.problems import Severity, Standing
-from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
+from keepfast.storage.recovered import NO_HISTORY, Recovery
+from keepfast.storage.recovery import recover
 from keepfast.storage.repair import (
     RepairPlan,
     RepairRefused,

@@ -29,7 +29,8 @@ from keepfast.storage.locks import lock_directory, unlock_directory
 from keepfast.storage.log_file import frame
 from keepfast.storage.manifest import Manifest, Retired, SegmentEntry, SnapshotEntry, store_manifest
 from keepfast.storage.problems import Standing
-from keepfast.storage.recovery import NO_HISTORY, Recovery, recover
+from keepfast.storage.recovered import NO_HISTORY, Recovery
+from keepfast.storage.recovery import recover
 from keepfast.storage.recovery_listed import GROUP_LIMIT_BYTES, check_bytes
 from keepfast.storage.retention import plan_retention
 from keepfast.storage.segment_writer import SegmentWriter

@@ -54,7 +54,7 @@ from keepfast.tree.permissions import fixed_acl, is_allowed
 from keepfast.tree.plain_sets import PlainSet, PlainSets, apply_plain_set
 from keepfast.tree.prepare import Preparer
 from keepfast.tree.prepare_options import DEFAULT_SCHEMES, PrepareOptions
-from keepfast.tree.quota import QuotaUse, quota_uses
+from keepfast.tree.quota_uses import QuotaUse, quota_uses
 from keepfast.tree.tree import Tree
 from keepfast.tree.watches import Alert, DataWatches, WatchKind, WatchTable
 from keepfast.tree.wire_stat import wire_stat
