@@ -28,8 +28,8 @@ EXCEPTIONS: dict[str, str] = {}
 CYCLES: dict[str, frozenset[str]] = {
     "sim": frozenset(
         (
-            *("client", "election_links", "host", "peers", "process", "traps", "watched_loop"),
-            *("world", "faults", "schedules", "disasters", "apache"),
+            *("simulated_client", "simulated_election_links", "host", "peers", "process", "traps", "watched_loop"),
+            *("simulated_world", "faults", "schedules", "disasters", "apache"),
         )
     ),
     "tree": frozenset(("fuzzy", "strict", "tree")),

@@ -23,9 +23,9 @@ from keepfast.quorum.plausibility import MAX_HELLO_BYTES
 from keepfast.server.http import HttpRequest, HttpResponse, HttpServer
 from keepfast.server.session_secret import SECRET_NAME, held_secret, write_secret
 from keepfast.server.web_guard import WebGuard
-from keepfast.sim.members import initial_membership
 from keepfast.sim.memory_disk import MemoryDisk
 from keepfast.sim.options import SimOptions
+from keepfast.sim.simulated_members import initial_membership
 from keepfast.storage import LogReader
 from keepfast.storage.snapshot_file import load_tree
 from keepfast.wire import (

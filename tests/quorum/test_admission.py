@@ -18,8 +18,8 @@ from keepfast.quorum.plausibility import (
     AheadVoters,
     comes_from,
 )
-from keepfast.sim.members import initial_membership
 from keepfast.sim.options import SimOptions
+from keepfast.sim.simulated_members import initial_membership
 from keepfast.wire import (
     MAX_EPOCH,
     MalformedRecord,

@@ -31,8 +31,8 @@ from keepfast.quorum.hello import (
 )
 from keepfast.quorum.learner_link import LearnerLink
 from keepfast.quorum.plausibility import AheadVoters
-from keepfast.sim.members import initial_membership
 from keepfast.sim.options import SimOptions
+from keepfast.sim.simulated_members import initial_membership
 from keepfast.wire import PacketParser, PacketType, QuorumPacket, ServerId, Zxid, make_zxid
 
 START = make_zxid(1, 0)

@@ -17,8 +17,8 @@ from keepfast.quorum import (
 )
 from keepfast.quorum.hello import EpochAck, LearnerHello, encode_epoch_ack
 from keepfast.quorum.learner_link import LearnerLink
-from keepfast.sim.members import initial_membership
 from keepfast.sim.options import SimOptions
+from keepfast.sim.simulated_members import initial_membership
 from keepfast.wire import PacketType, QuorumPacket, ServerId, Zxid, make_zxid
 from tests.quorum.test_broadcast import START, means_of
 

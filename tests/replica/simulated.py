@@ -17,7 +17,7 @@ from keepfast.sim.host import Host
 from keepfast.sim.network import Endpoint, Stream
 from keepfast.sim.options import SimOptions
 from keepfast.sim.process import Process
-from keepfast.sim.scenario import Script, quiet_options
+from keepfast.sim.script import Script, quiet_options
 from keepfast.tree import Tree
 from keepfast.wire import (
     OPEN_ACL,

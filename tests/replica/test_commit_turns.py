@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from keepfast.replica import ReplicaOptions
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.tree import PrepareOptions, Tree
 from keepfast.wire import (
     OPEN_ACL,

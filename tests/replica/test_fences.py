@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keepfast.replica import Member
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.wire import ServerId
 from tests.replica.simulated import member_of, process_of, run, started, tree_of
 

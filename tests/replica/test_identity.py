@@ -7,7 +7,7 @@ from keepfast.quorum.chains import Run
 from keepfast.quorum.hello import LeaderHello, encode_leader_hello
 from keepfast.sim.host import Host
 from keepfast.sim.memory_disk import MemoryDisk
-from keepfast.sim.world import World
+from keepfast.sim.simulated_world import World
 from keepfast.storage import Epochs, Store, StoreOptions, data_directory, load_manifest
 from keepfast.storage.manifest import store_manifest
 from keepfast.wire import PacketType, QuorumPacket, ServerId, Zxid, make_zxid

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keepfast.sim.host import Host
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.wire import CreateMode, ErrorCode, ExistsRequest, OpCode
 from tests.replica.simulated import (
     Ensemble,

@@ -10,7 +10,7 @@ import pytest
 
 from keepfast.replica import ReplicaOptions
 from keepfast.sim.options import SimOptions
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.tree import PrepareOptions
 from keepfast.wire import (
     OPEN_ACL,

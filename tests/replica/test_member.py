@@ -11,7 +11,7 @@ from keepfast.replica import Role
 from keepfast.sim import MemoryDisk
 from keepfast.sim.disk_damage import flip_bit
 from keepfast.sim.options import DiskOptions
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.storage import load_manifest
 from keepfast.wire import OpCode, SetDataRequest
 from tests.replica.simulated import (

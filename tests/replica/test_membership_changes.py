@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keepfast.sim.host import Host
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.storage import load_manifest
 from keepfast.tree import PrepareOptions
 from keepfast.wire import OpCode, ReconfigRequest

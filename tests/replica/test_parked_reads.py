@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from keepfast.replica import ReplicaOptions
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.wire import (
     EventType,
     ExistsRequest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keepfast.sim.host import Host
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.wire import ErrorCode, ExistsRequest, OpCode
 from tests.replica.simulated import Ensemble, PlainClient, create, process_of, started
 

@@ -12,7 +12,7 @@ from keepfast.quorum.hello import LeaderHello, encode_leader_hello
 from keepfast.sim.checkers import Checkers
 from keepfast.sim.disk_damage import flip_bit
 from keepfast.sim.host import Host
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.storage import load_manifest, recover
 from keepfast.wire import ServerId, Zxid, make_zxid
 from tests.replica.simulated import Ensemble, member_of, process_of, started, tree_of

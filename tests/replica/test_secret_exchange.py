@@ -21,7 +21,7 @@ from keepfast.replica.secret_exchange import SecretExchange
 from keepfast.replica.service import Service
 from keepfast.sim.host import Host
 from keepfast.sim.options import SimOptions
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.tree import Tree
 from keepfast.wire import ConnectResponse, ServerId, encode_touched_sessions, session_password
 from tests.replica.simulated import Ensemble, PlainClient, member_of, process_of, started

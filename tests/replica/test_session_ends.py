@@ -6,7 +6,7 @@ import pytest
 
 from keepfast.replica import Role
 from keepfast.sim.host import Host
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.wire import (
     ConnectResponse,
     CreateMode,

@@ -8,8 +8,8 @@ import pytest
 
 from keepfast.sim import SimOptions, Violation
 from keepfast.sim.checkers import Checkers
-from keepfast.sim.members import initial_membership
 from keepfast.sim.operations import Operation, SessionView, Watch
+from keepfast.sim.simulated_members import initial_membership
 from keepfast.storage import (
     Epochs,
     Recovery,

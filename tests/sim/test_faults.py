@@ -9,7 +9,7 @@ import pytest
 from keepfast.sim import Simulation, draw_options
 from keepfast.sim.disk_faults import PowerLoss
 from keepfast.sim.options import FaultOptions, WorkloadOptions
-from keepfast.sim.scenario import quiet_options
+from keepfast.sim.script import quiet_options
 from keepfast.sim.swarm import FAULT_FAMILIES
 from keepfast.sim.traps import ACTIONS, Trap
 from keepfast.tree import PrepareOptions

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from keepfast.sim.field_reports import REPORTS, key, trunc_misses_record, unsynced_snapshot
-from keepfast.sim.scenario import Script
+from keepfast.sim.script import Script
 from keepfast.sim.small_worlds import play, schedules
 
 

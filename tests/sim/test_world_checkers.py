@@ -13,10 +13,10 @@ from keepfast.sim import MemoryDisk, SeedOutcome, Simulation, Violation, schedul
 from keepfast.sim.apache_links import plain
 from keepfast.sim.checkers import Checkers
 from keepfast.sim.invariants import check_leader, check_manifest, check_member, check_replica
-from keepfast.sim.members import initial_membership
 from keepfast.sim.options import FaultOptions, SimOptions, WorkloadOptions
 from keepfast.sim.process import Process
-from keepfast.sim.scenario import Script, quiet_options
+from keepfast.sim.script import Script, quiet_options
+from keepfast.sim.simulated_members import initial_membership
 from keepfast.storage import Epochs, Manifest, Recovery, RescueKind, RescuePlan, Standing
 from keepfast.tree import Tree
 from keepfast.wire import DiskFull, PacketParser, PacketType, ServerId, Zxid, make_zxid

@@ -15,9 +15,9 @@ from keepfast.sim.options import (
     WorkloadOptions,
 )
 from keepfast.sim.run import SeedOutcome, Simulation, run_seed
+from keepfast.sim.simulated_world import World
 from keepfast.sim.swarm import draw_options
 from keepfast.sim.trace import Trace
-from keepfast.sim.world import World
 
 __all__ = [
     "DiskOptions",

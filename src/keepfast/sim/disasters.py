@@ -25,10 +25,10 @@ from keepfast.wire import (
 )
 
 if TYPE_CHECKING:
-    from keepfast.sim.client import SimulatedClient
     from keepfast.sim.faults import Nemesis
     from keepfast.sim.host import Host
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_client import SimulatedClient
+    from keepfast.sim.simulated_world import World
 
 # How long a server looks for a leader before it serves read-only, and some more.
 _READ_ONLY_MS: Final = 3000

@@ -18,16 +18,16 @@ from keepfast.sim import disk_faults
 from keepfast.sim.agenda import MS
 from keepfast.sim.damage import BACKWARD, NOTICEABLE
 from keepfast.sim.disasters import Disasters
-from keepfast.sim.members import spec_of
 from keepfast.sim.memory_disk import MemoryDisk
 from keepfast.sim.schedules import Schedules
+from keepfast.sim.simulated_members import spec_of
 from keepfast.storage import SECTOR_SIZE
 from keepfast.tree import CONFIG
 from keepfast.wire import OpCode, ReconfigRequest
 
 if TYPE_CHECKING:
     from keepfast.sim.host import Host
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_world import World
 
 _DISK_CALLS: Final = 60
 # With fewer, a change under way and one damaged server together may be a majority lost.

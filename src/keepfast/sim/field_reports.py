@@ -16,7 +16,7 @@ from typing import Final
 
 from keepfast.sim.ledger import Violation
 from keepfast.sim.options import SimOptions
-from keepfast.sim.scenario import Script, quiet_options
+from keepfast.sim.script import Script, quiet_options
 from keepfast.wire import ServerId
 
 _KEYS: Final = 5

@@ -17,7 +17,7 @@ from keepfast.storage import DataDirectory, Standing, Store, data_directory, unl
 from keepfast.wire import ServerId, StorageError
 
 if TYPE_CHECKING:
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_world import World
 
 DATA_DIR: Final = "/data"
 _RESTART_US: Final = 300 * MS

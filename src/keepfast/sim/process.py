@@ -46,7 +46,7 @@ from keepfast.wire import Notification, ServerId, StorageError, Zxid, decode_hea
 
 if TYPE_CHECKING:
     from keepfast.sim.host import Host
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_world import World
 
 _NS_OF_US: Final = 1000
 _TURN_US: Final = MS

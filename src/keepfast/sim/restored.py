@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from keepfast.sim.damage import NOTICEABLE
-from keepfast.sim.scenario import Script, quiet_options
+from keepfast.sim.script import Script, quiet_options
 from keepfast.storage import Standing, recover
 from keepfast.wire import OpCode, ServerId
 
 if TYPE_CHECKING:
     from keepfast.sim.host import Host
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_world import World
 
 _PATH: Final = "/before"
 _STALE_CHANCE: Final = 0.7

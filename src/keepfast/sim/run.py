@@ -13,11 +13,11 @@ from keepfast.sim.faults import Nemesis
 from keepfast.sim.ledger import Violation
 from keepfast.sim.options import SimOptions
 from keepfast.sim.restored import restore_majority
+from keepfast.sim.simulated_world import World
 from keepfast.sim.swarm import draw_options
 from keepfast.sim.trace import Trace
-from keepfast.sim.verdict import differences
+from keepfast.sim.tree_differences import differences
 from keepfast.sim.workload import Workload
-from keepfast.sim.world import World
 
 
 @dataclass(frozen=True, slots=True)

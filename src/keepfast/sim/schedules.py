@@ -26,10 +26,10 @@ from keepfast.wire import (
 )
 
 if TYPE_CHECKING:
-    from keepfast.sim.client import SimulatedClient
     from keepfast.sim.faults import Nemesis
     from keepfast.sim.host import Host
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_client import SimulatedClient
+    from keepfast.sim.simulated_world import World
 
 
 class Schedules:

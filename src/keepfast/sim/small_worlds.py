@@ -13,7 +13,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from keepfast.sim.ledger import Violation
-from keepfast.sim.scenario import Script
+from keepfast.sim.script import Script
 from keepfast.wire import ServerId
 
 GROUPS: Final = ((1, 2), (1, 3), (2, 3), (1, 2, 3))

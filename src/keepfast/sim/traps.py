@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from keepfast.sim.host import Host
     from keepfast.sim.peers import PeerEnd
     from keepfast.sim.process import Process
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_world import World
 
 STEPS: Final = (
     "send FOLLOWERINFO",

@@ -30,8 +30,8 @@ from keepfast.wire import (
 )
 
 if TYPE_CHECKING:
-    from keepfast.sim.client import SimulatedClient
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_client import SimulatedClient
+    from keepfast.sim.simulated_world import World
 
 _MODES = (
     CreateMode.PERSISTENT,

@@ -19,7 +19,7 @@ from keepfast.sim.checkers.agreement import (
 )
 from keepfast.sim.checkers.answers import AnswerChecker
 from keepfast.sim.checkers.base import Checker
-from keepfast.sim.checkers.cleaning import CleaningChecker, QuotaChecker
+from keepfast.sim.checkers.cleaning_checkers import CleaningChecker, QuotaChecker
 from keepfast.sim.checkers.clients import (
     READS,
     ReadChecker,
@@ -27,8 +27,8 @@ from keepfast.sim.checkers.clients import (
     SyncChecker,
     WriteChecker,
 )
-from keepfast.sim.checkers.sessions import EphemeralChecker, ExpiredChecker, ExpiryChecker
-from keepfast.sim.checkers.watches import WatchChecker
+from keepfast.sim.checkers.session_checkers import EphemeralChecker, ExpiredChecker, ExpiryChecker
+from keepfast.sim.checkers.watch_checker import WatchChecker
 from keepfast.sim.ledger import Ledger, Violation
 from keepfast.sim.operations import Operation, SessionView
 from keepfast.storage import Recovery, RescuePlan, Standing

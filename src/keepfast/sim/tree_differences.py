@@ -8,7 +8,7 @@ from keepfast.tree import CONFIG, Tree
 from keepfast.wire import format_zxid
 
 if TYPE_CHECKING:
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_world import World
 
 _STATS: Final = "/zookeeper_stats"
 

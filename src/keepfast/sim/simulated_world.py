@@ -18,18 +18,18 @@ from keepfast.sim.agenda import MS, SECOND, Agenda
 from keepfast.sim.apache import ApacheProcess
 from keepfast.sim.apache_files import ApacheFiles
 from keepfast.sim.checkers import Checkers
-from keepfast.sim.client import SimulatedClient
-from keepfast.sim.election_links import SimulatedElectionLinks
 from keepfast.sim.features import WAITING
 from keepfast.sim.host import Host
 from keepfast.sim.ledger import Violation
-from keepfast.sim.members import initial_membership
 from keepfast.sim.memory_disk import MemoryDisk
 from keepfast.sim.network import Endpoint, SimulatedNetwork, Stream
 from keepfast.sim.operations import Operation, SessionView
 from keepfast.sim.options import SimOptions
 from keepfast.sim.peers import PeerEnd
 from keepfast.sim.process import Process
+from keepfast.sim.simulated_client import SimulatedClient
+from keepfast.sim.simulated_election_links import SimulatedElectionLinks
+from keepfast.sim.simulated_members import initial_membership
 from keepfast.sim.trace import Trace
 from keepfast.sim.traps import draw_traps, first_term, spring
 from keepfast.storage import Recovery, Store, recover

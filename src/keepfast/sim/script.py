@@ -11,13 +11,13 @@ from typing import Final
 
 from keepfast.quorum import ElectionOptions
 from keepfast.replica import ReplicaOptions
-from keepfast.sim.client import SimulatedClient
 from keepfast.sim.ledger import Violation
 from keepfast.sim.network import NetworkOptions
 from keepfast.sim.operations import Operation
 from keepfast.sim.options import DiskOptions, SimOptions, WorkloadOptions
-from keepfast.sim.verdict import differences
-from keepfast.sim.world import World
+from keepfast.sim.simulated_client import SimulatedClient
+from keepfast.sim.simulated_world import World
+from keepfast.sim.tree_differences import differences
 from keepfast.storage import StoreOptions
 from keepfast.wire import (
     OPEN_ACL,

@@ -23,7 +23,7 @@ from keepfast.wire import (
 
 if TYPE_CHECKING:
     from keepfast.sim.process import Process
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_world import World
 
 _MIN_RETRY_MS: Final = 20
 _MAX_RETRY_MS: Final = 300

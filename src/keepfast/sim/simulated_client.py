@@ -45,7 +45,7 @@ from keepfast.wire import (
 )
 
 if TYPE_CHECKING:
-    from keepfast.sim.world import World
+    from keepfast.sim.simulated_world import World
 
 _HEADER: Final = codec_of(ReplyHeader)
 _HEADER_SIZE: Final = 16
