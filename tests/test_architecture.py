@@ -28,7 +28,15 @@ EXCEPTIONS: dict[str, str] = {}
 CYCLES: dict[str, frozenset[str]] = {
     "sim": frozenset(
         (
-            *("simulated_client", "simulated_election_links", "host", "peers", "process", "traps", "watched_loop"),
+            *(
+                "simulated_client",
+                "simulated_election_links",
+                "host",
+                "peers",
+                "process",
+                "traps",
+                "watched_loop",
+            ),
             *("simulated_world", "faults", "schedules", "disasters", "apache"),
         )
     ),

@@ -243,7 +243,7 @@ PRODUCT_BUGS = (
         "stream ends where the peer stops reading",
         (
             Change(
-                "keepfast.driver.streams",
+                "keepfast.driver.peer_streams",
                 "PeerSender._take",
                 "self._resume = lambda: self._read(pieces)",
                 "self._resume = self._pump",
@@ -254,7 +254,7 @@ PRODUCT_BUGS = (
         "proposals overtake a stream that waits",
         (
             Change(
-                "keepfast.driver.streams",
+                "keepfast.driver.peer_streams",
                 "PeerSender.send",
                 "if not self._is_streaming:",
                 "if not self._is_streaming or self._resume is not None:",

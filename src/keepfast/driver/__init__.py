@@ -7,13 +7,13 @@ there are two, `server`'s and `sim`'s.
 """
 
 from keepfast.driver.disk_worker import DiskWorker
-from keepfast.driver.facts import store_facts
 from keepfast.driver.guard import Failure, Guard
 from keepfast.driver.loop import ServerLoop
-from keepfast.driver.snapshots import SnapshotTaker
-from keepfast.driver.statistics import ServerStatistics
-from keepfast.driver.streams import StreamSource
-from keepfast.driver.world import PeerWorld, ServerWorld, Timer
+from keepfast.driver.peer_streams import StreamSource
+from keepfast.driver.server_statistics import ServerStatistics
+from keepfast.driver.server_world import PeerWorld, ServerWorld, Timer
+from keepfast.driver.snapshot_taker import SnapshotTaker
+from keepfast.driver.store_facts import store_facts
 
 __all__ = [
     "DiskWorker",

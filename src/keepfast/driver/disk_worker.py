@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
 from keepfast.driver.guard import Guard, Job
-from keepfast.driver.statistics import ServerStatistics
-from keepfast.driver.world import ServerWorld
+from keepfast.driver.server_statistics import ServerStatistics
+from keepfast.driver.server_world import ServerWorld
 from keepfast.replica import NO_GROUP, Append, Group
 from keepfast.storage import Store
 from keepfast.wire import DiskFull, StorageError, Zxid

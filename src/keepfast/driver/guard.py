@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from keepfast.driver.server_world import Action, ServerWorld, Timer
 from keepfast.driver.turn_times import TurnTimes
-from keepfast.driver.world import Action, ServerWorld, Timer
 from keepfast.wire import DiskFailed, StorageError
 
 T = TypeVar("T")

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from keepfast.driver.disk_worker import DiskWorker
 from keepfast.driver.guard import Guard
-from keepfast.driver.snapshots import SnapshotTaker
-from keepfast.driver.statistics import ServerStatistics
-from keepfast.driver.streams import PeerSender, StreamSource
-from keepfast.driver.world import ServerWorld, Timer
+from keepfast.driver.peer_streams import PeerSender, StreamSource
+from keepfast.driver.server_statistics import ServerStatistics
+from keepfast.driver.server_world import ServerWorld, Timer
+from keepfast.driver.snapshot_taker import SnapshotTaker
 from keepfast.quorum import (
     Dial,
     DiskOrder,

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from keepfast.driver.guard import Guard
-from keepfast.driver.snapshots import SnapshotTaker
-from keepfast.driver.world import ServerWorld
+from keepfast.driver.server_world import ServerWorld
+from keepfast.driver.snapshot_taker import SnapshotTaker
 from keepfast.quorum import Link, PrepareTree, RecordStream, TreeStream
 from keepfast.storage import (
     SnapshotEntry,

@@ -11,8 +11,8 @@ from typing import Final
 
 from keepfast.driver.disk_worker import DiskWorker
 from keepfast.driver.guard import Guard
-from keepfast.driver.statistics import ServerStatistics
-from keepfast.driver.world import ServerWorld
+from keepfast.driver.server_statistics import ServerStatistics
+from keepfast.driver.server_world import ServerWorld
 from keepfast.quorum import note
 from keepfast.storage import SnapshotEntry, SnapshotWriter
 from keepfast.tree import Tree
