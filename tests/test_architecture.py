@@ -51,11 +51,18 @@ CYCLES: dict[str, frozenset[str]] = {
 # fewer, never more.
 SHARED_MODULE_NAMES = frozenset(
     (
-        *("chains", "cleaning", "client", "connection", "effects", "election"),
-        *("election_links", "errors", "events", "facts", "failures", "frames", "history"),
-        *("layout", "members", "records", "replies", "scenario", "server", "session"),
-        *("sessions", "snapshots", "statistics", "streams", "txns", "verdict", "watches"),
-        "world",
+        *(
+            "chains",
+            "effects",
+            "election",
+            "errors",
+            "events",
+            "frames",
+            "history",
+            "layout",
+            "records",
+        ),
+        *("replies", "server", "sessions", "txns"),
     )
 )
 # What Python itself gives a meaning.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.client.watches import ClientWatchKind, ClientWatchTable
+from keepfast.client.client_watches import ClientWatchKind, ClientWatchTable
 from keepfast.wire import EventType, OpCode, SetWatches, WatcherType, Zxid, encode
 
 

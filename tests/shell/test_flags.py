@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.shell.failures import UsageError
 from keepfast.shell.flags import Flag, Given, Syntax, parse_flags
 from keepfast.shell.lines import split_line
+from keepfast.shell.shell_failures import UsageError
 
 SYNTAX = Syntax((Flag("s", "stat"), Flag("w", "watch"), Flag("v", "version", takes_value=True)))
 GROUP = Syntax(

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from keepfast.client import ClientEvent, InvalidPath, OperationFailed
-from keepfast.shell.failures import ShellExitCode
 from keepfast.shell.formats import (
     data_document,
     event_document,
@@ -19,6 +18,7 @@ from keepfast.shell.formats import (
     utc_time,
 )
 from keepfast.shell.messages import exit_code, failure_message
+from keepfast.shell.shell_failures import ShellExitCode
 from keepfast.shell.shell_output import Output
 from keepfast.wire import ErrorCode, EventType, KeeperState, Stat
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.shell.failures import UsageError
 from keepfast.shell.shell import ALL_COMMANDS
+from keepfast.shell.shell_failures import UsageError
 from keepfast.shell.shell_options import ShellOptions, Tls, parse_arguments
 
 

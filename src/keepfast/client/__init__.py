@@ -8,14 +8,14 @@ client library. What this one has and those often lack is every operation of the
 """
 
 from keepfast.client.client import Client
+from keepfast.client.client_connection import ServerConnection
+from keepfast.client.client_errors import InvalidPath, OperationFailed
+from keepfast.client.client_events import ClientEvent, ClientState
 from keepfast.client.client_options import ClientOptions
 from keepfast.client.client_paths import validate_path
-from keepfast.client.connection import ServerConnection
-from keepfast.client.errors import InvalidPath, OperationFailed
-from keepfast.client.events import ClientEvent, ClientState
+from keepfast.client.ensemble_verdict import EnsembleStatus, Gravity, StatusFinding, judge, look_at
 from keepfast.client.hosts import ServerAddress, Target, parse_target
 from keepfast.client.probe import ServerStatus, ask_word, probe
-from keepfast.client.verdict import EnsembleStatus, Gravity, StatusFinding, judge, look_at
 
 __all__ = [
     "Client",

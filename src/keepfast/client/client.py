@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from keepfast.client.client_errors import OperationFailed
+from keepfast.client.client_events import ClientEvent, ClientState
 from keepfast.client.client_options import ClientOptions
 from keepfast.client.client_paths import validate_path
-from keepfast.client.errors import OperationFailed
-from keepfast.client.events import ClientEvent, ClientState
+from keepfast.client.client_session import Pending, Session
+from keepfast.client.client_watches import ClientWatchKind
 from keepfast.client.hosts import ServerAddress, Target, parse_target
-from keepfast.client.session import Pending, Session
-from keepfast.client.watches import ClientWatchKind
 from keepfast.wire import (
     OPEN_ACL,
     AclList,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from keepfast.client.errors import InvalidPath
+from keepfast.client.client_errors import InvalidPath
 
 # What a component may not hold: controls, surrogates and private use, the specials block.
 _REFUSED = re.compile("[\x01-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")

@@ -6,8 +6,8 @@ import ipaddress
 import re
 from typing import Final, NamedTuple
 
+from keepfast.client.client_errors import InvalidPath
 from keepfast.client.client_paths import validate_path
-from keepfast.client.errors import InvalidPath
 
 DEFAULT_PORT: Final = 2181
 

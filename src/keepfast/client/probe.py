@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from keepfast.client.client import Client
+from keepfast.client.client_errors import OperationFailed
 from keepfast.client.client_options import ClientOptions
-from keepfast.client.errors import OperationFailed
 from keepfast.client.hosts import ServerAddress, Target
 
 _NOT_ALLOWED: Final = "is not executed because it is not in the whitelist"

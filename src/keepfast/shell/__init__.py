@@ -4,10 +4,10 @@ What may live here: parsing of command lines, the commands, their text and JSON,
 loop. What may not: anything about bytes on the wire (`wire`) or about sessions (`client`).
 """
 
-from keepfast.shell.failures import UsageError
 from keepfast.shell.formats import permission_bits, permission_letters, stat_document
 from keepfast.shell.messages import failure_message
 from keepfast.shell.quotas import QuotaText
+from keepfast.shell.shell_failures import UsageError
 from keepfast.shell.shell_main import run_shell
 from keepfast.shell.shell_options import Tls
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from keepfast.client import Client
-from keepfast.shell.failures import UsageError
 from keepfast.shell.flags import Flag, Given, Syntax, parse_flags
 from keepfast.shell.formats import Document
+from keepfast.shell.shell_failures import UsageError
 from keepfast.shell.shell_output import Output
 
 _INT_BITS = 31

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from keepfast.shell.failures import UsageError
+from keepfast.shell.shell_failures import UsageError
 
 _NEGATIVE_NUMBER: Final = re.compile(r"-\d+(\.\d+)?")
 

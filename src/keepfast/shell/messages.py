@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from keepfast.client import InvalidPath, OperationFailed
-from keepfast.shell.failures import ShellExitCode
+from keepfast.shell.shell_failures import ShellExitCode
 from keepfast.wire import ErrorCode
 
 _ABOUT_A_PATH: Final = {

@@ -15,10 +15,10 @@ from typing import Final
 
 from keepfast.client import Client, OperationFailed, validate_path
 from keepfast.shell.command import Context, ShellCommand, decimal, flag, value_flag
-from keepfast.shell.failures import ShellFailure, UsageError
 from keepfast.shell.flags import Given, Syntax
 from keepfast.shell.formats import Document
 from keepfast.shell.reading import visit_subtree
+from keepfast.shell.shell_failures import ShellFailure, UsageError
 from keepfast.wire import ErrorCode
 
 _ROOT: Final = "/zookeeper/quota"

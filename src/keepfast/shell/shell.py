@@ -10,13 +10,13 @@ from typing import Final
 from keepfast import __version__
 from keepfast.client import Client, ClientEvent, ClientState, OperationFailed
 from keepfast.shell.command import Context, ShellCommand
-from keepfast.shell.failures import NotConnected, ShellExitCode, ShellFailure, UsageError
 from keepfast.shell.flags import Given
 from keepfast.shell.formats import Document, error_name
 from keepfast.shell.lines import split_line
 from keepfast.shell.messages import exit_code, failure_message
 from keepfast.shell.quotas import QUOTAS
 from keepfast.shell.reading import READING
+from keepfast.shell.shell_failures import NotConnected, ShellExitCode, ShellFailure, UsageError
 from keepfast.shell.shell_options import ShellOptions, to_target
 from keepfast.shell.shell_output import Output
 from keepfast.shell.watch_commands import WATCHING

@@ -9,10 +9,10 @@ from io import TextIOWrapper
 from typing import Final
 
 from keepfast.client import OperationFailed
-from keepfast.shell.failures import ShellExitCode, ShellFailure
 from keepfast.shell.formats import error_name
 from keepfast.shell.messages import exit_code, failure_message
 from keepfast.shell.shell import ALL_COMMANDS, OWN_COMMANDS, Quit, Shell
+from keepfast.shell.shell_failures import ShellExitCode, ShellFailure
 from keepfast.shell.shell_options import USAGE, ShellOptions, parse_arguments
 from keepfast.shell.shell_output import Output
 

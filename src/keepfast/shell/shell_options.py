@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from keepfast.client import ClientOptions, Target, parse_target
-from keepfast.shell.failures import UsageError
+from keepfast.shell.shell_failures import UsageError
 
 DEFAULT_SERVER: Final = "localhost:2181"
 _LONGEST_CONNECT_S: Final = 5.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from keepfast.shell.command import Context, ShellCommand, flag, value_flag
-from keepfast.shell.failures import UsageError
 from keepfast.shell.flags import Given, Syntax
 from keepfast.shell.formats import Document
+from keepfast.shell.shell_failures import UsageError
 from keepfast.wire import AddWatchMode, WatcherType
 
 MODES: Final = tuple(mode.name for mode in AddWatchMode)

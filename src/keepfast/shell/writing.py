@@ -11,11 +11,11 @@ from typing import Final
 
 from keepfast.client import Client, OperationFailed
 from keepfast.shell.command import Context, ShellCommand, flag, integer, value_flag
-from keepfast.shell.failures import ShellFailure, UsageError
 from keepfast.shell.flags import Given, Syntax
 from keepfast.shell.formats import Document, permission_bits, stat_document, stat_lines
 from keepfast.shell.messages import code_message
 from keepfast.shell.reading import visit_subtree
+from keepfast.shell.shell_failures import ShellFailure, UsageError
 from keepfast.shell.shell_options import to_bytes
 from keepfast.shell.shell_output import Output
 from keepfast.wire import (

@@ -25,12 +25,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from keepfast.client.client_connection import ServerConnection
+from keepfast.client.client_errors import OperationFailed, error_code
+from keepfast.client.client_events import ClientEvent, ClientState
 from keepfast.client.client_options import ClientOptions
-from keepfast.client.connection import ServerConnection
-from keepfast.client.errors import OperationFailed, error_code
-from keepfast.client.events import ClientEvent, ClientState
+from keepfast.client.client_watches import ClientWatchTable
 from keepfast.client.hosts import ServerAddress
-from keepfast.client.watches import ClientWatchTable
 from keepfast.wire import (
     AuthPacket,
     ConnectRequest,
