@@ -251,6 +251,28 @@ PRODUCT_BUGS = (
         ),
     ),
     Bug(
+        "leader commits what it has not stored itself",
+        (
+            Change(
+                "keepfast.quorum.acknowledged",
+                "agreed_point",
+                "for zxid in sorted({min(acked, own) for acked in acks.values()}, reverse=True):",
+                "for zxid in sorted(set(acks.values()), reverse=True):",
+            ),
+        ),
+    ),
+    Bug(
+        "session stays at the server that its client has left",
+        (
+            Change(
+                "keepfast.replica.proposer",
+                "Proposer.revalidate",
+                "    self.owners[session_id] = server_id\n",
+                "",
+            ),
+        ),
+    ),
+    Bug(
         "proposals overtake a stream that waits",
         (
             Change(

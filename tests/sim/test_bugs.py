@@ -68,6 +68,8 @@ CATCHES: dict[str, int] = {
     "txn larger than servers can read": 21,
     "refused txn is not taken back": 21,
     "stream ends where the peer stops reading": 394,
+    "leader commits what it has not stored itself": 3,
+    "session stays at the server that its client has left": 6,
 }
 _MAX_SEEDS = 1000
 

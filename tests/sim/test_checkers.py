@@ -203,6 +203,12 @@ def wiped_server_starts_anew(service: Service) -> None:
     service.checkers.begun(_TWO)
 
 
+def applied_before_durable(service: Service) -> None:
+    zxid = service.set(b"2")
+    service.ledger.shadow_of(_TWO).durable = Zxid(zxid - 1)
+    service.checkers.applied(_TWO, service.tree)
+
+
 def ack_before_durable(service: Service) -> None:
     zxid = service.propose(OpCode.SET_DATA, SetDataRequest("/a", b"2", -1))
     service.log(_ONE, zxid)
@@ -512,6 +518,7 @@ def purged_while_fenced(service: Service) -> None:
         ("commit quorum", commit_without_quorum),
         ("commit quorum", commit_with_a_wiped_server),
         ("standing", wiped_server_starts_anew),
+        ("durability", applied_before_durable),
         ("durability", ack_before_durable),
         ("durability", lost_by_a_crash),
         ("durability", damaged_by_a_crash),

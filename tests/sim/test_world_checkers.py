@@ -96,6 +96,16 @@ def test_timer_that_stopped_in_silence__is_reported() -> None:
     assert complaint(lambda: script.pass_ticks(20)) == "crash-only"
 
 
+def test_client_that_is_sent_away_from_where_it_is__is_reported_once_nothing_fails() -> None:
+    world = started().world
+    for _ in range(9):
+        world.refused_as_moved(101)
+    world.calm_down()
+    world.refused_as_moved(101)
+    world.refused_as_moved(101)
+    assert complaint(lambda: world.refused_as_moved(101)) == "session moved"
+
+
 def test_client_hung_up_on_while_its_session_lives__is_reported() -> None:
     checkers = Checkers(initial_membership(SimOptions(servers=3)))
     assert complaint(lambda: checkers.expired_sessions.on_hung_up(0x51)) == "expired"

@@ -52,6 +52,7 @@ _NS_OF_US: Final = 1000
 _TURN_US: Final = MS
 # Why a server closes the connection of a client that it has just heard.
 _SESSION_ENDED: Final = "the session has ended"
+_SESSION_MOVED: Final = "the session has moved to another server"
 
 
 class ClientEnd:
@@ -366,6 +367,8 @@ class Process:
                     self.world.checkers.expired_sessions.on_hung_up(connection.session_id)
             client = end.stream.places[0]
             self.world.trace.add(self.who, "closes client %d: %s", client, connection.close_reason)
+            if connection.close_reason == _SESSION_MOVED:
+                self.world.refused_as_moved(client)
             self._hang_up_client(end)
 
     def abort_client(self, connection: Connection) -> None:

@@ -22,7 +22,7 @@ from keepfast.sim.features import WAITING
 from keepfast.sim.host import Host
 from keepfast.sim.ledger import Violation
 from keepfast.sim.memory_disk import MemoryDisk
-from keepfast.sim.network import Endpoint, SimulatedNetwork, Stream
+from keepfast.sim.network import Endpoint, Place, SimulatedNetwork, Stream
 from keepfast.sim.operations import Operation, SessionView
 from keepfast.sim.options import SimOptions
 from keepfast.sim.peers import PeerEnd
@@ -47,6 +47,8 @@ from keepfast.wire import (
 
 # More terms than this that end on one server in a second are one and the same failure.
 _MAX_TERMS = 30
+# Writes on their way when the last fault ends.
+_MAX_MOVED = 2
 # A server's timer runs twice per tick; the rest is slack for slow disks.
 _MAX_SILENT_TICKS = 10
 
@@ -102,6 +104,8 @@ class World:
         self.notes: dict[str, int] = {}
         # The second in which a server last left a role, and how often it did so in that.
         self._terms: dict[ServerId, tuple[int, int]] = {}
+        # Client -> how often it was turned away, since nothing fails, as one that is elsewhere.
+        self._moved: dict[Place, int] = {}
         self.traps_sprung = 0
         self.trap_rng = random.Random(self.rng.getrandbits(64))
         self.traps = draw_traps(self.trap_rng, options.faults.traps)
@@ -172,6 +176,19 @@ class World:
             raise Violation(
                 "livelock", f"{process.who} has left its role {count} times in second {now}"
             )
+
+    def refused_as_moved(self, client: Place) -> None:
+        """A client's write is refused because its session is said to be at another server.
+
+        What it sent through an earlier server may come late. But once nothing fails, it is where
+        it says that it is.
+        """
+        if self.is_calm:
+            self._moved[client] = count = self._moved.get(client, 0) + 1
+            if count > _MAX_MOVED:
+                raise Violation(
+                    "session moved", f"client {client} is sent away {count} times from where it is"
+                )
 
     def empty(self, host: Host, why: str) -> None:
         """An operator empties an Apache server, if the others have all that it has."""

@@ -195,7 +195,7 @@ class CommitChecker(Checker):
 
 
 class DurabilityChecker(Checker):
-    """Disk before answer: what a server vouched for is there after every crash."""
+    """Disk before memory and answer: what a server applied or vouched for survives every crash."""
 
     name = "durability"
 
@@ -207,6 +207,15 @@ class DurabilityChecker(Checker):
                 self.name,
                 f"s{server} vouches for {format_zxid(needed)}, and only "
                 f"{format_zxid(shadow.durable)} is durable",
+            )
+
+    def on_applied(self, server: ServerId, tree: Tree) -> None:
+        durable = self.ledger.shadow_of(server).durable
+        if durable < self.ledger.position(tree.last_zxid):
+            raise Violation(
+                self.name,
+                f"s{server} applies {format_zxid(tree.last_zxid)}, and only "
+                f"{format_zxid(durable)} is durable there",
             )
 
     def on_opened(self, server: ServerId, recovery: Recovery) -> None:
