@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import struct
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -30,6 +33,7 @@ from tests.differential.scripts import OPEN
 from tests.hostile.doors import DOORS, Door, door_of
 from tests.hostile.offenders import Offender, get_data
 from tests.hostile.test_unreadable import ask, create_ephemerals, create_for_all
+from tests.keepfast_server import KeepfastServer
 
 _BOUND_MS = 50.0
 _MS = 1_000_000
@@ -175,6 +179,73 @@ def many_multis(offender: Offender) -> None:
         assert all(offender.ask_and_read(*[(Op.MULTI, wire.multi(operations))] * times))
 
 
+@contextmanager
+def _audience(offender: Offender, count: int) -> Iterator[None]:
+    """Others who watch the whole tree, and read what they are sent."""
+    door = Door({}, {}, offender.tls)
+    watchers = [door.enter(offender.port) for _ in range(count)]
+    readers = []
+    for watcher in watchers:
+        assert ask(watcher, Op.ADD_WATCH, wire.with_version("/", 1)) == 0
+        readers.append(threading.Thread(target=watcher.is_cut_off, daemon=True))
+    for reader in readers:
+        reader.start()
+    try:
+        yield
+        # It is applied after all events of what was before it were sent.
+        assert ask(offender, Op.SET_DATA, wire.set_data("/small", b"s", -1)) == 0
+    finally:
+        for watcher, reader in zip(watchers, readers, strict=True):
+            watcher.socket.shutdown(socket.SHUT_RDWR)
+            reader.join()
+            watcher.close()
+
+
+def watched_multis(offender: Offender) -> None:
+    """Each change is an event for everyone who watches the whole tree."""
+    for count in (1, 20):
+        with _audience(offender, count):
+            long_multis(offender)
+
+
+def watched_ephemerals(offender: Offender) -> None:
+    with Door({}, {}, offender.tls).enter(offender.port) as closing, _audience(offender, 5):
+        many_ephemerals(closing)
+
+
+def short_paths(offender: Offender) -> None:
+    """As many different znodes as one request can name."""
+    names = [f"/{number:x}" for number in range(40_000)]
+    for start in range(0, len(names), 10_000):
+        made = [(Op.CREATE, wire.create(name, b"", OPEN, 0)) for name in names[start:][:10_000]]
+        assert ask(offender, Op.MULTI, wire.multi(made)) == 0
+    for watchers in (0, 1):
+        with _audience(offender, watchers):
+            changed = [(Op.SET_DATA, wire.set_data(name, b"", -1)) for name in names]
+            assert ask(offender, Op.MULTI, wire.multi(changed)) == 0
+    deleted = [(Op.DELETE, wire.with_version(name, -1)) for name in names]
+    assert ask(offender, Op.MULTI, wire.multi(deleted)) == 0
+
+
+def below_quotas(offender: Offender) -> None:
+    """Applied in one piece, and therefore limited."""
+    top = "/zookeeper/quota/stall"
+    names = [top, *(f"{top}/{number}" for number in range(999))]
+    made = [(Op.CREATE, wire.create(name, b"", OPEN, 0)) for name in names]
+    gone = [(Op.DELETE, wire.with_version(name, -1)) for name in reversed(names)]
+    for operations in (made, gone):
+        assert ask(offender, Op.MULTI, wire.multi(operations)) == 0
+
+
+def watches_set_and_removed(offender: Offender) -> None:
+    """Many at a time, of each kind, and what is left of them when the client goes."""
+    paths = [f"/none/{number}" for number in range(20_000)]
+    for mode in (0, 1):
+        added = [(Op.ADD_WATCH, wire.with_version(path, mode)) for path in paths]
+        removed = [(Op.REMOVE_WATCHES, wire.with_version(path, 3)) for path in paths[:10_000]]
+        assert all(offender.ask_and_read(*added, *removed))
+
+
 ATTACKS: tuple[Callable[[Offender], None], ...] = (
     nothing,
     create_for_all,
@@ -193,7 +264,14 @@ ATTACKS: tuple[Callable[[Offender], None], ...] = (
     deep_paths,
     names_asked,
     many_multis,
+    watched_multis,
+    watched_ephemerals,
+    short_paths,
+    below_quotas,
+    watches_set_and_removed,
 )
+# Those that write a line into the audit log for each change.
+AUDITED = (long_multis, many_ephemerals, many_multis, short_paths)
 
 
 def prepare(door: Door, port: int, *, entries: int = 20_000, width: int = 20_000) -> None:
@@ -243,35 +321,44 @@ def _neighbour(door: Door, port: int, pid: int, stop: Event, results: Connection
         results.send((longest, held, count))
 
 
+def _play(
+    door: Door, server: KeepfastServer, attack: Callable[[Offender], None], name: str
+) -> Waits:
+    processes = multiprocessing.get_context("fork")
+    stop = processes.Event()
+    ours, theirs = processes.Pipe()
+    arguments = (door, server.port, server.pid, stop, theirs)
+    neighbour = processes.Process(target=_neighbour, args=arguments)
+    neighbour.start()
+    ours.recv()
+    begin = time.monotonic()
+    with door.enter(server.port) as offender:
+        attack(offender)
+    seconds = time.monotonic() - begin
+    stop.set()
+    longest, held, count = ours.recv()
+    neighbour.join()
+    return Waits(name, longest / _MS, held / _MS, count, seconds)
+
+
 def measure(kind: str, root: Path) -> list[Waits]:
     """Play each attack by one door."""
     door = door_of(kind, root / "door")
     found = []
-    processes = multiprocessing.get_context("fork")
     with door.server(root / "data", _CONFIGURATION | _WHILE_PREPARING) as server:
         prepare(door, server.port)
-    with door.server(root / "data", _CONFIGURATION) as server:
-        for attack in ATTACKS:
-            stop = processes.Event()
-            ours, theirs = processes.Pipe()
-            arguments = (door, server.port, server.pid, stop, theirs)
-            neighbour = processes.Process(target=_neighbour, args=arguments)
-            neighbour.start()
-            ours.recv()
-            begin = time.monotonic()
-            with door.enter(server.port) as offender:
-                attack(offender)
-            seconds = time.monotonic() - begin
-            stop.set()
-            longest, held, count = ours.recv()
-            neighbour.join()
-            found.append(Waits(attack.__name__, longest / _MS, held / _MS, count, seconds))
+    audited = {"audit.enable": "true"}
+    for more, attacks in (({}, ATTACKS), (audited, AUDITED)):
+        with door.server(root / "data", _CONFIGURATION | more) as server:
+            for attack in attacks:
+                name = attack.__name__ + (", audited" if more else "")
+                found.append(_play(door, server, attack, name))
     return found
 
 
 def main() -> int:
     failures = 0
-    print(f"{'door':8} {'attack':18} {'held':>9} {'waited':>9} {'answers':>8} {'seconds':>8}")
+    print(f"{'door':8} {'attack':24} {'held':>9} {'waited':>9} {'answers':>8} {'seconds':>8}")
     for kind in DOORS:
         with tempfile.TemporaryDirectory(prefix="keepfast-stalls-") as folder:
             results = measure(kind, Path(folder))
@@ -280,7 +367,7 @@ def main() -> int:
             failures += is_failure
             mark = "  more than 50 ms" if is_failure else ""
             print(
-                f"{kind:8} {name:18} {held_ms:6.1f} ms {longest_ms:6.1f} ms {answers:8} "
+                f"{kind:8} {name:24} {held_ms:6.1f} ms {longest_ms:6.1f} ms {answers:8} "
                 f"{seconds:8.1f}{mark}",
                 flush=True,
             )

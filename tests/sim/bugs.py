@@ -362,6 +362,17 @@ BUGS = (
         ),
     ),
     Bug(
+        "replies before the events of a long txn",
+        (
+            Change(
+                "keepfast.replica.event_gate",
+                "EventGate.holds",
+                "self.held[connection] = None",
+                "return False",
+            ),
+        ),
+    ),
+    Bug(
         "missing epoch guessed",
         (
             Change(

@@ -37,6 +37,7 @@ CATCHES: dict[str, int] = {
     "damaged server votes": 9,
     "digest mismatch ignored": 0,
     "session end without its paths": 8,
+    "replies before the events of a long txn": 27,
     "missing epoch guessed": 4,
     "partial multi": 2,
     "read served by a deposed leader": 127,

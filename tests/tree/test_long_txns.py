@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepfast.tree import Caller, LongTxn, PrepareOptions, ReplayConflict, Tree, is_long, read_long
+from keepfast.tree.frozen import encode_node
+from keepfast.tree.node import make_node
 from keepfast.tree.pending import sorted_in_slices
 from keepfast.wire import (
     ACL,
@@ -258,7 +260,7 @@ def test_slices__each_is_of_bounded_size() -> None:
     assert finished(read_long(leader.twin, entry, 10))[1] > 1000 / 10 * 2
 
 
-@pytest.mark.parametrize("change", ["znode", "exists", "digest", "zxid"])
+@pytest.mark.parametrize("change", ["znode", "exists", "stray", "digest", "zxid"])
 def test_tree_that_is_another_one__nothing_is_installed(change: str) -> None:
     """Everything is checked before anything changes (R12)."""
     leader = Leader(options_of(2))
@@ -274,6 +276,9 @@ def test_tree_that_is_another_one__nothing_is_installed(change: str) -> None:
     elif change == "exists":
         header = header._replace(type=OpCode.CREATE)
         tree.apply(header, CreateTxn("/n0", b"", OPEN_ACL, False, 2))
+    elif change == "stray":
+        # Not even its parent shows it.
+        tree.nodes.insert_all({"/n0": make_node(b"", -1, tree.nodes.find("/a").stat)})  # type: ignore[union-attr]
     elif change == "zxid":
         tree.advance(Zxid(99))
     # The digest is one check, the znodes themselves are another.
@@ -282,6 +287,26 @@ def test_tree_that_is_another_one__nothing_is_installed(change: str) -> None:
     with pytest.raises(ReplayConflict, match="another tree"):
         leader.preparer.apply(entry, long_txn=long_txn)
     assert all_of(tree) == before
+
+
+def test_snapshot_that_is_being_taken__does_not_show_it() -> None:
+    leader = Leader(options_of(2))
+    for path in ("/a", "/b", "/c"):
+        assert leader.create(path, data=b"old") == 0
+    ops = (
+        MultiOp(OpCode.SET_DATA, SetDataRequest("/a", b"new", -1)),
+        MultiOp(OpCode.DELETE, DeleteRequest("/b", -1)),
+        MultiOp(OpCode.CREATE, CreateRequest("/b", b"new", ACLS[1], 0)),
+        MultiOp(OpCode.SET_DATA, SetDataRequest("/c", None, -1)),
+        *many_creates(4),
+    )
+    slices = leader.preparer.prepare_long(BOBS_CALLER, 9, Zxid(99), 5, OpCode.MULTI, ops)
+    (entry, long_txn), _ = finished(slices)
+    with leader.tree.freeze() as frozen:
+        expected = {path: encode_node(path, node) for path, node in frozen.nodes()}
+        leader.preparer.apply(entry, long_txn=long_txn)
+        assert {path: encode_node(path, node) for path, node in frozen.nodes()} == expected
+    assert leader.tree.find("/a").data == leader.tree.find("/b").data == b"new"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("is_last", [False, True])

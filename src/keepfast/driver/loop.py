@@ -152,6 +152,9 @@ class ServerLoop:
     def stop(self) -> None:
         """Handle nothing more; the disk may still be in a call."""
         self.guard.is_over = True
+        self.core.replica.finish_audit()
+        if self._service.audits:
+            self._world.audit(self._service.take_audits())
         self._turn_time = _NEVER
         if self._timer is not None:
             self._timer.cancel()

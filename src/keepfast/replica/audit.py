@@ -53,39 +53,58 @@ class AuditRecord(NamedTuple):
     is_success: bool
 
 
+class _Asker(NamedTuple):
+    """Who asked for a change; None: the server itself."""
+
+    users: str | None
+    address: str | None
+
+
+_SERVER: Final = _Asker(None, None)
+
+
 def audit_records(proposal: Proposal, outcome: Outcome) -> Iterator[AuditRecord]:
     """What a txn changed; nothing for one that only begins or ends a session."""
+    connection = proposal.connection
+    # As it is now: of a txn with very many changes the records are made later.
+    asker = _SERVER
+    if connection is not None:
+        asker = _Asker(_users(connection.ids), connection.address)
+    return _records(proposal, outcome, asker)
+
+
+def _records(proposal: Proposal, outcome: Outcome, asker: _Asker) -> Iterator[AuditRecord]:
     op, request = proposal.op, proposal.request
     if op == OpCode.CLOSE_SESSION:
         for change in outcome.changes:
             if change.kind is ChangeKind.DELETED:
-                yield _record(proposal, _EPHEMERAL_GONE, change.path, by_server=True)
+                yield _record(proposal, _SERVER, _EPHEMERAL_GONE, change.path)
     elif op == OpCode.MULTI and not outcome.error:
         for sub, result in zip(request, outcome.results, strict=True):
             if sub.type in _OPERATIONS:
-                yield _record(proposal, _OPERATIONS[sub.type], result.path or sub.request.path, sub)
+                yield _record(
+                    proposal, asker, _OPERATIONS[sub.type], result.path or sub.request.path, sub
+                )
     elif op in _OPERATIONS:
         path = getattr(proposal.entry.body, "path", None) or _path_of(request)
         asked = MultiOp(op, request)
-        yield _record(proposal, _OPERATIONS[op], path, asked, is_success=not outcome.error)
+        yield _record(proposal, asker, _OPERATIONS[op], path, asked, is_success=not outcome.error)
 
 
 def _record(
     proposal: Proposal,
+    asker: _Asker,
     operation: str,
     path: str | None,
     asked: MultiOp | None = None,
     *,
     is_success: bool = True,
-    by_server: bool = False,
 ) -> AuditRecord:
-    connection = proposal.connection
     request = None if asked is None else asked.request
-    is_asked = connection is not None and not by_server
     return AuditRecord(
         session_id=proposal.entry.header.session_id,
-        users=_users(connection.ids) if connection is not None and is_asked else None,
-        address=connection.address if connection is not None and is_asked else None,
+        users=asker.users,
+        address=asker.address,
         operation=operation,
         path=path,
         znode_type=_znode_type(request) if operation == _CREATE else None,

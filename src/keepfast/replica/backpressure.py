@@ -44,6 +44,11 @@ def note_large(service: Service, connection: Connection, size: int) -> bool:
     return connection.is_stalled
 
 
+def is_held(service: Service, connection: Connection) -> bool:
+    """Whether a connection is stalled because it is owed events (event_gate.py)."""
+    return service.gate is not None and service.gate.holds(connection)
+
+
 def stall(service: Service, connection: Connection) -> None:
     """Handle no more requests of a connection until others have had their turn."""
     connection.is_stalled = True

@@ -20,8 +20,8 @@ _SLICES: Final = 8
 
 
 def is_spent(service: Service) -> bool:
-    """Whether this turn has done enough; then there is another one."""
-    if service.spent < _SLICES * service.options.prepare.slice_size:
+    """Whether this turn has done enough, or events are still to be sent; then there is another."""
+    if service.gate is None and service.spent < _SLICES * service.options.prepare.slice_size:
         return False
     service.has_more_work = True
     return True

@@ -11,13 +11,16 @@ Counters are updated once for each run of writes that one client sent together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from keepfast.replica.audit import audit_records
+from keepfast.replica.backpressure import is_held
 from keepfast.replica.connection import SESSION_CLOSED, Connection
-from keepfast.replica.events import tell
+from keepfast.replica.event_gate import EventGate
+from keepfast.replica.events import tell, tell_in_slices
 from keepfast.replica.forwarder import Forwarder
 from keepfast.replica.handshake import Handshake
 from keepfast.replica.pending_write import NO_OPERATION, PendingWrite
@@ -121,6 +124,9 @@ class Commits:
     def __init__(self, service: Service, handshake: Handshake) -> None:
         self._service = service
         self._handshake = handshake
+        # The events of the last txn, if they are sent in slices, and what has to wait for them.
+        self._telling: Iterator[None] | None = None
+        self._afterwards: Callable[[], None] | None = None
 
     def commit_all(self, txns: Iterable[Txn], proposer: Proposer | None, syncs: Waiting) -> None:
         """Apply committed txns, each before the next one is requested. Raises ReplayConflict."""
@@ -144,7 +150,7 @@ class Commits:
                 if connection is not None:
                     reply = _pack_reply(_REPLY_SIZE, txn.xid, zxid, 0) + wire_stat(node)
             else:
-                outcome = _apply(service, proposer, txn, has_watches)
+                outcome = self._apply(proposer, txn, has_watches)
                 changes, waiting = outcome.changes, txn.waiting
                 if waiting is not None:
                     reply = _reply_to(tree, txn, waiting, outcome)
@@ -164,7 +170,8 @@ class Commits:
                 run.last, run.zxid, run.count = waiting, zxid, run.count + 1
                 queue = connection.queue
                 # Nothing can be answered after it if another write is under way.
-                if (queue and queue[0] is waiting and not waiting.large_bytes) and (
+                is_next = queue and queue[0] is waiting and not waiting.large_bytes
+                if (is_next and service.gate is None) and (
                     len(queue) == 1 or getattr(queue[1], "reply", b"") is None
                 ):
                     queue.popleft()
@@ -183,11 +190,63 @@ class Commits:
         statistics.told += sent
         run.end_all()
 
+    def _apply(
+        self, proposer: Proposer | None, txn: Proposal | LearnedSet, wants_changes: bool
+    ) -> Outcome:
+        """Have the tree take a txn; returns what is to be reported now, where somebody watches."""
+        service = self._service
+        if isinstance(txn, LearnedSet):
+            change = Change(_DATA, txn.path, service.tree.acls.lists[txn.node.acl])
+            return Outcome((change,) if wants_changes else ())
+        is_audited, long_txn = service.audits is not None, txn.long_txn
+        if proposer is not None:
+            outcome = proposer.apply(txn, wants_changes=wants_changes or is_audited)
+        elif long_txn is not None:
+            outcome = long_txn.install()
+        else:
+            outcome = service.tree.apply(txn.entry.header, txn.entry.body)
+        records = audit_records(txn, outcome) if is_audited else iter(())
+        if long_txn is None:
+            if service.audits is not None:
+                service.audits += records
+            return outcome
+        # One look at all of its changes, as there are very many.
+        is_watched = service.watches.meet(long_txn.paths)
+        if is_watched or is_audited:
+            paths = long_txn.paths if is_watched else frozenset[str]()
+            service.gate = gate = EventGate(service.watches, service.stalled, paths)
+            changes = outcome.changes if is_watched else ()
+            self._telling = tell_in_slices(service, gate, txn.zxid, changes, records)
+            service.has_more_work = True
+        return outcome._replace(changes=())
+
+    def continue_work(self) -> None:
+        """Others had their turn: send more of the events of the last txn."""
+        if self._telling is None:
+            return
+        if next(self._telling, self) is not self:
+            self._service.has_more_work = True
+            return
+        self._telling = self._service.gate = None
+        afterwards, self._afterwards = self._afterwards, None
+        if afterwards is not None:
+            afterwards()
+
+    def end_role(self) -> None:
+        """All clients are gone, and those who watched anything ask what they missed."""
+        for _ in self._telling or ():
+            pass  # the audit log has to be whole
+        self._telling = self._afterwards = self._service.gate = None
+
     def _settle(self, proposer: Proposer | None, txn: Proposal, outcome: Outcome) -> None:
         """Do for a txn what is more than a reply, if anything is: sessions begin, end and move."""
         connection, header = txn.connection, txn.entry.header
         if txn.op == _CLOSE_SESSION:
-            self._session_closed(proposer, txn)
+            client = self._service.connections.get(header.session_id)
+            if client is not None and is_held(self._service, client):
+                self._afterwards = partial(self._close_held, proposer, txn, client)
+            else:
+                self._session_closed(proposer, txn)
         elif header.type == _CREATE_SESSION:
             self._handshake.created(header.session_id, connection)
         elif connection is not None:
@@ -196,6 +255,12 @@ class Commits:
             elif outcome.error == _SESSION_MOVED:
                 # It may also be what became of a request that was sent through another server.
                 self._service.close(connection, "the session has moved to another server")
+
+    def _close_held(self, proposer: Proposer | None, txn: Proposal, connection: Connection) -> None:
+        """The client whose session has ended was sent the events before that."""
+        self._service.stalled.pop(connection, None)
+        connection.is_stalled = False
+        self._session_closed(proposer, txn)
 
     def _session_closed(self, proposer: Proposer | None, txn: Proposal) -> None:
         """The end of a session was committed: answer who asked for it, and close."""
@@ -215,28 +280,6 @@ def _send_overdue(service: Service, run: _Run, connection: Connection) -> bool:
     run.end()
     send_overdue(service, connection)
     return bool(service.watches)
-
-
-def _apply(
-    service: Service, proposer: Proposer | None, txn: Proposal | LearnedSet, wants_changes: bool
-) -> Outcome:
-    """Have the tree take a txn; returns what it changed, at least where somebody watches."""
-    if isinstance(txn, LearnedSet):
-        change = Change(_DATA, txn.path, service.tree.acls.lists[txn.node.acl])
-        return Outcome((change,) if wants_changes else ())
-    audits = service.audits
-    if proposer is not None:
-        outcome = proposer.apply(txn, wants_changes=wants_changes or audits is not None)
-    elif txn.long_txn is not None:
-        outcome = txn.long_txn.install()
-    else:
-        outcome = service.tree.apply(txn.entry.header, txn.entry.body)
-    if audits is not None:
-        audits.extend(audit_records(txn, outcome))
-    if txn.long_txn is not None and not service.watches.meet(txn.long_txn.paths):
-        # One look at all of them, as there are very many.
-        outcome = outcome._replace(changes=())
-    return outcome
 
 
 def _reply_to(

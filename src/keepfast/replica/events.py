@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
-from keepfast.replica.connection import MissedEvent
+from keepfast.replica.audit import AuditRecord
+from keepfast.replica.connection import Connection, MissedEvent
+from keepfast.replica.event_gate import EventGate
 from keepfast.replica.service import Service
-from keepfast.tree import Change, Tree, WatchKind, is_allowed, mzxid_of, pzxid_of
+from keepfast.tree import LIGHT, Change, Tree, WatchKind, is_allowed, mzxid_of, pzxid_of
 from keepfast.wire import EventType, MalformedRecord, Perms, Reader, encode_event
 
 _LENGTH_SIZE: Final = 4
@@ -15,10 +18,13 @@ _LENGTH_SIZE: Final = 4
 _READ_AT_ONCE: Final = 2
 
 
-def tell(service: Service, change: Change, zxid: int) -> None:
-    """Notify watchers that may read the znode; a one-time watch is used up in any case."""
+def tell(service: Service, change: Change, zxid: int, spared: Collection[Connection] = ()) -> None:
+    """Notify watchers that may read the znode; a one-time watch is used up in any case.
+
+    `spared`: clients whose watches are later than the change.
+    """
     statistics = service.statistics
-    for alert in service.watches.trigger(change):
+    for alert in service.watches.trigger(change, spared):
         frame = encode_event(alert.type, alert.path, zxid)
         statistics.watchers_told[alert.type].add(len(alert.watchers))
         service.spent += len(alert.watchers)
@@ -26,6 +32,43 @@ def tell(service: Service, change: Change, zxid: int) -> None:
             if service.skips_acls or is_allowed(alert.acl, Perms.READ, watcher.ids):
                 statistics.watch_bytes += len(frame) - _LENGTH_SIZE
                 service.send(watcher, frame)
+
+
+def tell_in_slices(
+    service: Service,
+    gate: EventGate,
+    zxid: int,
+    changes: Sequence[Change],
+    records: Iterator[AuditRecord],
+) -> Iterator[None]:
+    """Notify watchers of a txn with very many changes, and have it audited, some in each turn."""
+    size = service.options.prepare.slice_size
+    left = iter(changes)
+    if changes and service.watches.has_recursive:
+        above: set[str] = set()
+        concerned = (path for change in changes for path in service.watches.levels(change.path))
+        while some := set(islice(concerned, LIGHT * size)):
+            above |= some
+            yield
+        gate.refine(above)
+        service.unfinished.update(gate.held)
+    is_over = False
+    while not is_over:
+        most, is_told = service.spent + size, True
+        for change in left:
+            service.spent += 1
+            tell(service, change, zxid, gate.spared)
+            if service.spent >= most:
+                is_told = False
+                break
+        if is_told:
+            service.unfinished.update(gate.open())
+        written = list(islice(records, size))
+        if service.audits is not None:
+            service.audits += written
+        is_over = is_told and len(written) < size
+        if not is_over:
+            yield
 
 
 def missed_events(

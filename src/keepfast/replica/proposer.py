@@ -228,6 +228,9 @@ class Proposer:
                 proposal.reply_body = yield from reply_in_slices(long_txn.results, self._slice_size)
         proposal.entry = entry
         self._append(proposal, data)
+        if long_txn is not None:
+            # The last one that is applied in its turn.
+            proposal.work = max(proposal.work, self._slice_size)
 
     def continue_work(self) -> None:
         """Make more of a long txn; after it, do some of what had to wait."""

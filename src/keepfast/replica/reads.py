@@ -135,6 +135,7 @@ def answer_single(service: Service, connection: Connection, data: bytes) -> byte
         or frames.held
         or size > frames.max_frame
         or connection.queue
+        or service.gate is not None
         # Once in a millisecond its session is given its full time again.
         or connection.free_ms != service.now_ms
     ):

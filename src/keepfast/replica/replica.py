@@ -202,6 +202,7 @@ class Replica:
         service.postponed.clear()
         service.is_busy = service.is_read_only = False
         self.syncs.clear()
+        self._commits.end_role()
 
     @property
     def is_serving(self) -> bool:
@@ -333,14 +334,19 @@ class Replica:
                 self.handle_all(connection, held)
 
     def continue_work(self) -> None:
-        """Others had their turn: apply more, make more of a long txn, forget more watches."""
+        """Others had their turn: send more events, apply more, make more of a long txn."""
         if self.service.watches and self.service.watches.forget_some():
             self.service.has_more_work = True
+        self._commits.continue_work()
         proposer, proposals = self.proposer, self.service.proposals
         if proposer is not None:
             if proposer.is_alone and proposals and proposals[0].zxid <= self._durable:
                 self.log_durable(self._durable)
             proposer.continue_work()
+
+    def finish_audit(self) -> None:
+        """This server ends: what is committed has to be in the audit log."""
+        self._commits.end_role()
 
     def commit_learned(
         self, entries: Iterable[bytes], applied: Callable[[LogEntry | None], None]
@@ -399,7 +405,8 @@ class Replica:
 
     def handle_all(self, connection: Connection, payloads: list[bytes]) -> None:
         """Handle requests in order, as long as the connection is open."""
-        if connection.is_stalled or connection.is_throttled or connection.waits_for_reads:
+        gate = self.service.gate
+        if connection.is_held_up or (gate is not None and gate.holds(connection)):
             connection.held.extend(payloads)
             return
         if connection.owes_identity:

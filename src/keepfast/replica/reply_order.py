@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from keepfast.replica.backpressure import TURN_REQUESTS, note_large, put_off, stall
+from keepfast.replica.backpressure import TURN_REQUESTS, is_held, note_large, put_off, stall
 from keepfast.replica.connection import Connection, Phase
 from keepfast.replica.pending_write import NO_OPERATION, PendingWrite
 from keepfast.replica.reads import HANDLERS as READS
@@ -71,7 +71,7 @@ def answer_sync(
 
 def send_ready(service: Service, connection: Connection) -> None:
     """Send the replies that nothing is before any more."""
-    if connection.phase is _OPEN and not connection.is_stalled:
+    if connection.phase is _OPEN and not connection.is_stalled and not is_held(service, connection):
         _send(service, connection, is_overdue=False)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from keepfast.replica.audit import AuditRecord
 from keepfast.replica.child_lists import ChildLists
 from keepfast.replica.connection import Connection, Phase
+from keepfast.replica.event_gate import EventGate
 from keepfast.replica.proposals import Append, PlainWrite, Proposal
 from keepfast.replica.recent_reads import RecentReads
 from keepfast.replica.replica_options import ReplicaOptions
@@ -32,6 +33,7 @@ class Service:
         "closing",
         "connections",
         "dirty",
+        "gate",
         "greeted",
         "has_more_work",
         "held_since",
@@ -85,6 +87,8 @@ class Service:
         self.is_writable = True
         self.is_read_only = False
         self.watches: WatchTable[Connection] = WatchTable(options.max_watch_bytes)
+        # Who waits for the events of the last txn; None: all of them are sent.
+        self.gate: EventGate | None = None
         self.recent_reads = RecentReads()
         self.child_lists = ChildLists()
         # Txns that were made here and are not committed yet, and the last one that ever was.

@@ -86,6 +86,8 @@ _KINDS: Final = {kind.value: kind for kind in ChangeKind}
 _NO_OWNER: Final = bytes(8)
 _key_at: Final = Struct(">q").unpack_from
 
+_CONFLICT: Final = "it was prepared on another tree"
+
 # Each iteration does one slice of the work.
 Slices = Generator[None, None, None]
 
@@ -117,10 +119,12 @@ class LongTxn:
     """All that a txn does, ready to be put into the tree."""
 
     __slots__ = (
+        "_absent",
         "_acls",
         "_acls_by_id",
         "_bytes",
         "_changed",
+        "_crc_change",
         "_created",
         "_deleted",
         "_digest",
@@ -129,7 +133,10 @@ class LongTxn:
         "_last",
         "_new",
         "_owners",
+        "_present",
+        "_recreated",
         "_state_change",
+        "_stats",
         "_tree",
         "_zxid",
         "changes",
@@ -144,11 +151,16 @@ class LongTxn:
         # Each znode as it was before the txn, None if it was not there, and as it is after it.
         self._first: dict[str, PendingNode | None] = {}
         self._last: dict[str, PendingNode] = {}
-        # Sorted out: ready znodes, in an order in which parents come first; what is taken out; what
-        # is given other data or another stat.
+        # Sorted out: what is not there before; what is, with its stat; ready znodes, in an order
+        # in which parents come first; what is taken out; what is given other data or another stat;
+        # what is given another ACL, too. All that is there by its position in `_present`.
+        self._absent: list[str] = []
+        self._present: list[str] = []
+        self._stats: list[bytes] = []
         self._created: dict[str, Node] = {}
-        self._deleted: list[str] = []
-        self._changed: list[tuple[str, PendingNode, PendingNode]] = []
+        self._deleted: list[int] = []
+        self._changed: list[tuple[int, PendingNode, PendingNode]] = []
+        self._recreated: list[tuple[int, PendingNode]] = []
         # Parent -> children that come and go.
         self._new: dict[str, list[str]] = {}
         self._gone: dict[str, list[str]] = {}
@@ -156,7 +168,7 @@ class LongTxn:
         self._owners: dict[int, tuple[list[str], list[str]]] = {}
         self._acls: dict[AclList | None, _AclUse] = {}
         self._acls_by_id: dict[int, tuple[AclList | None, _AclUse]] = {}
-        self._bytes = self._state_change = 0
+        self._bytes = self._state_change = self._crc_change = 0
         self._digest: int | None = None
         # The outcome.
         self.changes: list[Change] = []
@@ -208,12 +220,19 @@ class LongTxn:
             changes.append(Change(_KINDS[kind], path, acl, parent_acl))
 
     def _sort_out(self, items: Iterable[tuple[str, PendingNode]]) -> None:
-        state = grown = 0
+        state = grown = crc = 0
         for path, new in items:
             old = self._first[path]
-            if old is None and not new.stat:
-                continue  # it came and went
-            if old is not None:
+            crc += new.crc
+            if old is None:
+                self._absent.append(path)
+                if not new.stat:
+                    continue  # it came and went
+            else:
+                position = len(self._present)
+                self._present.append(path)
+                self._stats.append(old.stat)
+                crc -= old.crc
                 state -= (old.crc + 1) * self._use_of(old.acl).weight
                 grown -= len(old.data) if old.data else 0
             if new.stat:
@@ -227,16 +246,19 @@ class LongTxn:
                 self._new.setdefault(path[: path.rfind("/")] or ROOT, []).append(path)
                 grown += len(path)
             elif not new.stat:
-                self._deleted.append(path)
+                self._deleted.append(position)
                 self._gone.setdefault(path[: path.rfind("/")] or ROOT, []).append(path)
                 grown -= len(path)
+            elif new.acl is old.acl:
+                self._changed.append((position, old, new))
             else:
-                self._changed.append((path, old, new))
+                self._recreated.append((position, new))
             before = _NO_OWNER if old is None else old.stat[44:52]
             after = new.stat[44:52] or _NO_OWNER
             if before != after:
                 self._note_owners(path, before, after)
         self._state_change += state
+        self._crc_change += crc
         self._bytes += grown
 
     def _use_of(self, acl: AclList | None) -> _AclUse:
@@ -271,24 +293,25 @@ class LongTxn:
     def install(self) -> Outcome:
         """Have the tree take the txn, or raise ReplayConflict and change nothing."""
         tree, zxid = self._tree, self._zxid
-        released = self._check()
-        nodes, acls = tree.nodes, tree.acls
+        found, released = self._check()
+        nodes, acls, present = tree.nodes, tree.acls, self._present
         self._acquire()
         nodes.insert_all(self._created)
         find, own = tree.find, nodes.own
-        for path, old, new in self._changed:
-            node: Any = find(path)
-            if own is not None:
-                node = own(path, node)
-            if new.acl is old.acl:
-                if new.data is old.data:
-                    node.packed = node.packed[:-STAT_SIZE] + new.stat
-                else:
-                    node.put(new.data, new.stat)
-            else:  # deleted and created again
-                key = acls.acquire(new.acl)
-                released[node.acl] += 1
-                node.packed = packed_node(new.data, key, new.stat)
+        for position, old, new in self._changed:
+            node = found[position] if own is None else own(present[position], found[position])
+            packed = node.packed
+            if new.data is old.data:
+                node.packed = packed[:-STAT_SIZE] + new.stat
+            elif new.data is None or old.data is None:
+                node.put(new.data, new.stat)
+            else:
+                node.packed = b"".join((new.data, packed[-TAIL_SIZE:-STAT_SIZE], new.stat))
+        for position, new in self._recreated:
+            node = found[position] if own is None else own(present[position], found[position])
+            key = acls.acquire(new.acl)
+            released[node.acl] += 1
+            node.packed = packed_node(new.data, key, new.stat)
         listed = tree.listed
         for parents, sign in ((self._new, 1), (self._gone, -1)):
             for path, paths in parents.items():
@@ -296,15 +319,15 @@ class LongTxn:
                 if path in listed:
                     for child in paths:
                         tree.note_child(path, child)
-                parent = find(path)
+                parent: Any = find(path)
                 if parent is None:
                     continue  # it goes, too
                 if own is not None:
                     parent = own(path, parent)
                 children = parent.changing_children()
                 (children.update if sign > 0 else children.difference_update)(paths)
-        for path in self._deleted:
-            nodes.remove(path)
+        for position in self._deleted:
+            nodes.remove(present[position])
         for key, count in released.items():
             acls.release(key, count)
         for owner, (come, gone) in self._owners.items():
@@ -321,32 +344,39 @@ class LongTxn:
         tree.last_zxid = zxid
         return Outcome(tuple(self.changes), self.error, tuple(self.results))
 
-    def _check(self) -> Counter[int]:
-        """Refuse a tree that is another one; returns the keys of ACLs of what will be deleted."""
-        tree, zxid, last = self._tree, self._zxid, self._last
+    def _check(self) -> tuple[list[Any], Counter[int]]:
+        """Refuse a tree that is another one.
+
+        Returns the znodes that are `_present`, and the keys of ACLs of those that will be deleted.
+        """
+        tree, zxid = self._tree, self._zxid
         find, weights = tree.find, tree.acls.weights
-        total = tree.digest
-        keys: list[int] = []
-        for path, old in self._first.items():
-            node, new = find(path), last[path]
-            if old is None:
-                if node is not None:
-                    raise ReplayConflict(zxid, path, "it was prepared on another tree")
-                total += new.crc
-                continue
-            if node is None:
-                raise ReplayConflict(zxid, path, "it was prepared on another tree")
-            packed = node.packed
-            if packed[-STAT_SIZE:] != old.stat:
-                raise ReplayConflict(zxid, path, "it was prepared on another tree")
-            total += new.crc - old.crc
-            if not new.stat:
-                key = _key_at(packed, len(packed) - TAIL_SIZE)[0]
-                # Null data: the key shows it.
-                keys.append(key if key in weights else node.acl)
+        found: list[Any] = list(map(find, self._present))
+        # No loops in Python: there may be tens of thousands.
+        if (
+            any(map(find, self._absent))
+            or not all(found)
+            or [node.packed[-STAT_SIZE:] for node in found] != self._stats
+        ):
+            raise ReplayConflict(zxid, self._other(), _CONFLICT)
+        total = tree.digest + self._crc_change
         if (self._digest is not None and total & MASK != self._digest) or zxid <= tree.last_zxid:
-            raise ReplayConflict(zxid, None, "it was prepared on another tree")
-        return Counter(keys)
+            raise ReplayConflict(zxid, None, _CONFLICT)
+        keys: list[int] = []
+        for position in self._deleted:
+            packed = found[position].packed
+            key = _key_at(packed, len(packed) - TAIL_SIZE)[0]
+            # Null data: the key shows it.
+            keys.append(key if key in weights else found[position].acl)
+        return found, Counter(keys)
+
+    def _other(self) -> str | None:
+        """The first znode that is another one than the txn was prepared on."""
+        for path, old in self._first.items():
+            node = self._tree.find(path)
+            if (node is None) is not (old is None) or (node and old and node.stat != old.stat):
+                return path
+        return None
 
     def _acquire(self) -> None:
         """Have the tree's table count the lists of the new znodes, and these have its keys."""

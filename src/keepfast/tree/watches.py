@@ -14,7 +14,7 @@ watched that no znode has, so the memory of one watcher's watches is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterator, Set
 from enum import IntEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -33,6 +33,9 @@ MAX_LEVELS: Final = 64
 
 # Watches of a disconnected client removed in one turn of the loop: 1 ms.
 MAX_FORGOTTEN: Final = 2000
+
+# A client with more watches than this on znodes is not looked up among as many changes.
+_MAX_LOOKED_UP: Final = 10_000
 
 _CREATED: Final = ChangeKind.CREATED
 _DELETED: Final = ChangeKind.DELETED
@@ -208,8 +211,34 @@ class WatchTable(Generic[W]):
             return True
         return any(not table.keys().isdisjoint(paths) for table in (data, child, persistent))
 
-    def trigger(self, change: Change) -> list[Alert[W]]:
-        """The events of one change, in the order in which they are sent: znode, then parent."""
+    @property
+    def has_recursive(self) -> bool:
+        """Whether any watch is recursive."""
+        return bool(self._tables[WatchKind.RECURSIVE])
+
+    def may_concern(self, watcher: W, paths: Set[str], above: Set[str] | None) -> bool:
+        """Whether a change of any of these may be one that a watcher is to be notified of.
+
+        `above`: the same with what is above them (`levels`); None: not known yet.
+        """
+        watched = self._by_watcher.get(watcher)
+        if watched is None or not paths:
+            return False
+        *direct, recursive = watched
+        for own in direct:
+            if min(len(own), len(paths)) > _MAX_LOOKED_UP or not own.isdisjoint(paths):
+                return True
+        if not recursive:
+            return False
+        if above is None or min(len(recursive), len(above)) > _MAX_LOOKED_UP:
+            return True
+        return not above.isdisjoint(recursive)
+
+    def trigger(self, change: Change, spared: Collection[W] = ()) -> list[Alert[W]]:
+        """The events of one change, in the order in which they are sent: znode, then parent.
+
+        None of them is for those who are `spared`, and uses up a watch of theirs.
+        """
         kind, path = change.kind, change.path
         data, child, persistent, recursive = self._tables
         parent = path[: path.rfind("/")] or ROOT
@@ -221,31 +250,40 @@ class WatchTable(Generic[W]):
             return []
         alerts: list[Alert[W]] = []
         if kind is _DATA or kind is _CREATED or kind is _DELETED:
-            watchers = self._taken(WatchKind.DATA, path) if path in data else {}
+            watchers = self._taken(WatchKind.DATA, path, spared) if path in data else {}
             if kind is _DELETED and path in child:
-                watchers |= self._taken(WatchKind.CHILD, path)
+                watchers |= self._taken(WatchKind.CHILD, path, spared)
             if path in persistent:
                 watchers |= persistent[path]
             if recursive:
                 watchers |= self._above(parent) if path not in recursive else self._recursive(path)
-            for watcher in self._gone:
-                watchers.pop(watcher, None)
+            watchers = self._left(watchers, spared)
             if watchers:
                 alerts.append(Alert(int(kind), path, change.acl, watchers))
         if change.parent_acl is not None:
-            watchers = self._taken(WatchKind.CHILD, parent) if parent in child else {}
+            watchers = self._taken(WatchKind.CHILD, parent, spared) if parent in child else {}
             if parent in persistent:
                 watchers |= persistent[parent]
-            for watcher in self._gone:
-                watchers.pop(watcher, None)
+            watchers = self._left(watchers, spared)
             if watchers:
                 event = EventType.NODE_CHILDREN_CHANGED.value
                 alerts.append(Alert(event, parent, change.parent_acl, watchers))
         return alerts
 
-    def _taken(self, kind: WatchKind, path: str) -> dict[W, None]:
+    def _left(self, watchers: dict[W, None], spared: Collection[W]) -> dict[W, None]:
+        """Those among some who are still connected, and not spared."""
+        for watcher in self._gone:
+            watchers.pop(watcher, None)
+        return {one: None for one in watchers if one not in spared} if spared else watchers
+
+    def _taken(self, kind: WatchKind, path: str, spared: Collection[W]) -> dict[W, None]:
         """The watchers of a path that is watched, whose watches this uses up."""
         watchers = self._tables[kind].pop(path)
+        if spared:
+            kept = {watcher: None for watcher in watchers if watcher in spared}
+            if kept:
+                self._tables[kind][path] = kept
+                watchers = {watcher: None for watcher in watchers if watcher not in kept}
         size = _size_of(path)
         for watcher in watchers:
             self._by_watcher[watcher][kind].discard(path)
@@ -259,21 +297,25 @@ class WatchTable(Generic[W]):
             self._last_parent, self._last_above = parent, self._recursive(parent)
         return self._last_above
 
-    def _recursive(self, path: str) -> dict[W, None]:
-        """Who watches a path or one above it, the lowest first."""
-        table = self._tables[WatchKind.RECURSIVE]
-        watched = [table.get(ROOT)]
+    def levels(self, path: str) -> list[str]:
+        """A path and what is above it, from the top, as far down as a recursive watch can be."""
+        levels = [ROOT]
         stop = 0
-        # From the top: a path may have thousands of levels below the last one that can be watched.
+        # A path may have thousands of levels below the last one that can be watched.
         for _ in range(self._deepest):
             stop = path.find("/", stop + 1)
             if stop < 0:
                 if path != ROOT:
-                    watched.append(table.get(path))
+                    levels.append(path)
                 break
-            watched.append(table.get(path[:stop]))
+            levels.append(path[:stop])
+        return levels
+
+    def _recursive(self, path: str) -> dict[W, None]:
+        """Who watches a path or one above it, the lowest first."""
+        watched = map(self._tables[WatchKind.RECURSIVE].get, self.levels(path))
         found: dict[W, None] = {}
-        for watchers in reversed(watched):
+        for watchers in reversed(list(watched)):
             if watchers:
                 found |= watchers
         return found
