@@ -11,6 +11,7 @@ Counters are updated once for each run of writes that one client sent together.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from struct import Struct
@@ -47,6 +48,9 @@ _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
 _MULTI: Final = OpCode.MULTI.value
 _SESSION_MOVED: Final = ErrorCode.SESSION_MOVED.value
 _DATA: Final = ChangeKind.DATA
+
+# The fast path of a reply is closed while events are sent.
+_NO_QUEUE: Final[deque[PendingWrite | bytes]] = deque()
 
 # A reply's length, xid, zxid and error; after it the 68 bytes of Stat.
 _pack_reply: Final = Struct(">iiqi").pack
@@ -168,10 +172,9 @@ class Commits:
                     run.end()
                     run.connection, run.since_ms = connection, waiting.since_ms
                 run.last, run.zxid, run.count = waiting, zxid, run.count + 1
-                queue = connection.queue
+                queue = connection.queue if service.gate is None else _NO_QUEUE
                 # Nothing can be answered after it if another write is under way.
-                is_next = queue and queue[0] is waiting and not waiting.large_bytes
-                if (is_next and service.gate is None) and (
+                if (queue and queue[0] is waiting and not waiting.large_bytes) and (
                     len(queue) == 1 or getattr(queue[1], "reply", b"") is None
                 ):
                     queue.popleft()

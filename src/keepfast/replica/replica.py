@@ -36,6 +36,7 @@ from keepfast.replica.backpressure import (
     ID_WORK,
     INTRODUCTION_WORK,
     TURN_REQUESTS,
+    is_held,
     note_large,
     put_off,
     stall,
@@ -405,8 +406,7 @@ class Replica:
 
     def handle_all(self, connection: Connection, payloads: list[bytes]) -> None:
         """Handle requests in order, as long as the connection is open."""
-        gate = self.service.gate
-        if connection.is_held_up or (gate is not None and gate.holds(connection)):
+        if connection.is_held_up or is_held(self.service, connection):
             connection.held.extend(payloads)
             return
         if connection.owes_identity:
