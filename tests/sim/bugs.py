@@ -543,8 +543,8 @@ BUGS = (
             Change(
                 "keepfast.replica.proposer",
                 "Proposer.tick",
-                "self.sessions.expired(now_ms, is_silent)",
-                "self.sessions.expired(now_ms)",
+                "self.sessions.expired(now_ms, MAX_EXPIRED, is_silent)",
+                "self.sessions.expired(now_ms, MAX_EXPIRED)",
             ),
             Change(
                 "keepfast.replica.replica",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from keepfast.tree import Kind, Tree, cversion_of, kind_of, mtime_of, ttl_of
+from collections.abc import Iterator
+
+from keepfast.tree import Kind, Tree, cversion_of, kind_of, mtime_of, sorted_in_slices, ttl_of
 
 
-def due_paths(tree: Tree, wall_ms: int, never_used_ms: int) -> list[str]:
-    """The znodes that are to go now, in order.
+def due_paths(tree: Tree, wall_ms: int, never_used_ms: int, size: int) -> Iterator[str | None]:
+    """The znodes that are to go now, in order; None where others should have their turn.
 
     A container that never had a child goes `never_used_ms` after it was made; 0: it stays.
+    `size`: how many are looked at in one turn.
     """
-    found = []
-    for path in sorted(tree.containers | tree.ttls):
+    ordered = yield from sorted_in_slices([*tree.containers, *tree.ttls], size)
+    for number, path in enumerate(ordered, 1):
+        if not number % size:
+            yield None
         node = tree.find(path)
         if node is None or node.children:
             continue
@@ -22,5 +27,4 @@ def due_paths(tree: Tree, wall_ms: int, never_used_ms: int) -> list[str]:
             was_used = cversion_of(node.stat) > 0
             is_due = was_used or 0 < never_used_ms < age_ms
         if is_due:
-            found.append(path)
-    return found
+            yield path

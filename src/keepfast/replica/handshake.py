@@ -19,7 +19,7 @@ from keepfast.replica.connection import Connection, Phase
 from keepfast.replica.forwarder import Forwarder
 from keepfast.replica.proposer import Proposer
 from keepfast.replica.service import Service
-from keepfast.replica.sessions import SessionTracker, first_session_id
+from keepfast.replica.sessions import MAX_EXPIRED, SessionTracker, first_session_id
 from keepfast.replica.throttle import ConnectionThrottle
 from keepfast.wire import (
     ConnectRequest,
@@ -247,7 +247,7 @@ class Handshake:
 
     def tick(self) -> None:
         """End the local sessions whose clients are silent."""
-        for session_id in self.local.expired(self._service.now_ms):
+        for session_id in self.local.expired(self._service.now_ms, MAX_EXPIRED):
             self._service.statistics.expired_sessions += 1
             connection = self._service.connections.get(session_id)
             if connection is not None:

@@ -20,8 +20,8 @@ from keepfast.replica.proposals import Append, PlainWrite, Proposal, work_of
 from keepfast.replica.reconfiguration import Reconfiguration
 from keepfast.replica.replies import reply_in_slices
 from keepfast.replica.service import Service
-from keepfast.replica.sessions import SessionTracker
-from keepfast.tree import Caller, LongTxn, Outcome, Preparer, Tree
+from keepfast.replica.sessions import MAX_EXPIRED, SessionTracker
+from keepfast.tree import LIGHT, Caller, LongTxn, Outcome, Preparer, Tree
 from keepfast.wire import (
     CreateSessionTxn,
     DeleteContainerRequest,
@@ -122,6 +122,7 @@ class Proposer:
         # The counter of this epoch is used up: only a new election helps.
         self.is_exhausted = False
         self._next_cleaning_ms = service.now_ms + service.options.container_check_ms
+        self._cleaning: Iterator[None] | None = None
         for session_id, timeout_ms in tree.sessions.items():
             # No session may expire because of the time that the server was down.
             self.sessions.track(session_id, timeout_ms, service.now_ms)
@@ -233,7 +234,7 @@ class Proposer:
             proposal.work = max(proposal.work, self._slice_size)
 
     def continue_work(self) -> None:
-        """Make more of a long txn; after it, do some of what had to wait."""
+        """Make more of a long txn; after it, do some of what had to wait, and clean up."""
         service = self._service
         if self._preparer.tidy():
             service.has_more_work = True
@@ -251,8 +252,13 @@ class Proposer:
                     break  # the next long one
         if self._making is not None or postponed:
             service.is_busy = service.has_more_work = True
-        else:
-            service.is_busy = False
+            return
+        service.is_busy = False
+        if self._cleaning is not None:
+            if next(self._cleaning, self) is self:
+                self._cleaning = None
+            else:
+                service.has_more_work = True
 
     def propose_forwarded(
         self, origin: ServerId, forwarded: ForwardedRequest, ids: tuple[Id, ...]
@@ -387,12 +393,17 @@ class Proposer:
                 return True
             return heard_up_to(owner) >= deadline
 
-        for session_id in self.sessions.expired(now_ms, is_silent):
+        expired = self.sessions.expired(now_ms, MAX_EXPIRED, is_silent)
+        for number, session_id in enumerate(expired, 1):
             service.statistics.expired_sessions += 1
             self.end_session(session_id)
-        if now_ms >= self._next_cleaning_ms:
+            if not number % self._slice_size:
+                # The ends of the others are made when others had their turn, and so is all else.
+                service.is_busy = service.has_more_work = True
+        if now_ms >= self._next_cleaning_ms and self._cleaning is None:
             self._next_cleaning_ms = now_ms + self._options.container_check_ms
-            self._clean_containers()
+            self._cleaning = self._clean_containers()
+            service.has_more_work = True
 
     def end_session(self, session_id: SessionId) -> None:
         """Close a session for its client, which is silent or gone."""
@@ -406,13 +417,19 @@ class Proposer:
             if owner not in self._tree.sessions:
                 self.end_session(SessionId(owner))
 
-    def _clean_containers(self) -> None:
-        """Delete containers that are empty again and znodes whose time is over."""
-        options = self._options
-        due = due_paths(self._tree, self._service.wall_ms, options.container_max_never_used_ms)
-        for path in due[: options.container_max_per_minute]:
-            request = DeleteContainerRequest(encode_text(path))
-            self.propose(Caller(SessionId(0)), 0, OpCode.DELETE_CONTAINER.value, request)
+    def _clean_containers(self) -> Iterator[None]:
+        """Delete containers that are empty again and znodes whose time is over, some per turn."""
+        options, wall_ms, count = self._options, self._service.wall_ms, 0
+        never_used_ms, size = options.container_max_never_used_ms, self._slice_size
+        for path in due_paths(self._tree, wall_ms, never_used_ms, LIGHT * size):
+            if path is not None:
+                request = DeleteContainerRequest(encode_text(path))
+                self.propose(Caller(SessionId(0)), 0, OpCode.DELETE_CONTAINER.value, request)
+                count += 1
+                if count >= options.container_max_per_minute:
+                    return
+            if path is None or not count % size:
+                yield
 
 
 def _refusal(

@@ -8,9 +8,14 @@ an ensemble, until the server of its client has answered a ping that was sent af
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from typing import Final
 
 from keepfast.tree import Tree
 from keepfast.wire import SessionId
+
+# Sessions that are ended in one tick; the others are ended in the next ones.
+MAX_EXPIRED: Final = 5000
 
 
 def _always(_session_id: int, _deadline: int) -> bool:
@@ -62,19 +67,20 @@ class SessionTracker:
             self._leave(session_id, deadline)
 
     def expired(
-        self, now_ms: int, is_silent: Callable[[int, int], bool] = _always
+        self, now_ms: int, most: int, is_silent: Callable[[int, int], bool] = _always
     ) -> list[SessionId]:
-        """The sessions whose deadline has passed; they are forgotten.
+        """The sessions whose deadline has passed, at most so many; they are forgotten.
 
         `is_silent`: whether it is known that nobody has heard of a session up to its deadline.
         """
         due = sorted(deadline for deadline in self._buckets if deadline <= now_ms)
-        ended = [
+        silent = (
             SessionId(session_id)
             for deadline in due
             for session_id in sorted(self._buckets[deadline])
             if is_silent(session_id, deadline)
-        ]
+        )
+        ended = list(islice(silent, most))
         for session_id in ended:
             self.forget(session_id)
         return ended

@@ -50,6 +50,7 @@ from keepfast.tree.paths import (
     parent_of,
     path_problem,
 )
+from keepfast.tree.pending import sorted_in_slices
 from keepfast.tree.permissions import fixed_acl, is_allowed
 from keepfast.tree.plain_sets import PlainSet, PlainSets, apply_plain_set
 from keepfast.tree.prepare import Preparer
@@ -124,6 +125,7 @@ __all__ = [
     "quota_uses",
     "read_long",
     "session_digest",
+    "sorted_in_slices",
     "ttl_of",
     "ttl_owner",
     "wire_stat",
