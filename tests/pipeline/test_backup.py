@@ -23,7 +23,7 @@ from keepfast.pipeline import (
     one_ensemble,
     read_chain,
 )
-from keepfast.storage import RealDisk
+from keepfast.storage import RealDisk, data_directory, recover
 from keepfast.testing import Ensemble, Server
 from keepfast.wire import ACL, ANYONE, Perms, Zxid, epoch_of
 
@@ -92,6 +92,10 @@ def test_ensemble_with_new_leaders__the_chain_has_their_epochs(tmp_path: Path) -
             ensemble.wait_serving()
     assert epochs == sorted(set(epochs))
     assert znodes(place / "all") == znodes(place / "one") == {"/n0", "/n1", "/n2"}
+    restored = tmp_path / "restored"
+    assert run(["restore", str(place / "all"), "--to", str(restored)]) == 0
+    found = recover(RealDisk(), data_directory(RealDisk(), str(restored)))
+    assert (epoch_of(found.head), found.epochs.current) == (epochs[-1], epochs[-1])
 
 
 def test_restore_from_a_place__any_moment_of_any_chain(
@@ -147,6 +151,22 @@ def test_servers_that_lost_what_was_backed_up__told_and_nothing_overwritten(
     first = read_chain(list_chains(str(place))[0]).tree
     assert first is not None
     assert first.find("/n19") is not None
+
+
+def test_server_that_was_sent_a_snapshot__lost_nothing(server: Server, tmp_path: Path) -> None:
+    place, later = tmp_path / "place", tmp_path / "later"
+    write(server, 0, 10)
+    back_up(server, place)
+    same = tmp_path / "same"
+    assert run(["restore", server.data_dir, "--to", str(same)]) == 0
+    write(server, 10, 20)
+    assert run(["restore", server.data_dir, "--to", str(later)]) == 0
+    for directory, why in ((same, "None"), (later, "the records after")):
+        ensemble = one_ensemble([str(directory)])
+        taken = back_up_files(RealDisk(), ensemble, str(place), None, NOW + DAY)
+        assert (taken.is_wrong, taken.note) == (False, "")
+        assert str(taken.new_because).startswith(why)
+    assert znodes(place) == {f"/n{number}" for number in range(20)}
 
 
 def test_damaged_backup__refused_with_what_to_do(server: Server, tmp_path: Path) -> None:

@@ -111,6 +111,9 @@ def _why_new(
         return "the history is another one", wrong
     newest = max((_head_of(log, head) for log in logs), default=Zxid(-1))
     if newest < head:
+        # Logs do not hold what a server was sent as a snapshot.
+        newest = ensemble_state(disk, ensemble).head
+    if newest < head:
         wrong = (
             f"the servers end at {format_zxid(newest)}, before the backup {last.name} at "
             f"{format_zxid(head)}: they lost what was backed up; keepfast restore brings it back"
