@@ -110,11 +110,12 @@ class EnsembleServer(Server):
 
 
 class Ensemble:
-    """Some servers that agree with each other. Use it in a `with` block, or `start` and `stop`.
+    """Servers that form an ensemble. Use it in a `with` block, or call `start` and `stop`.
 
-    size: how many servers; their ids are 1 to `size`.
-    tick_ms: as in `Server`; a silent server is given up after ten ticks.
-    security: what protects the connections between them; by default nothing does.
+    Args:
+        size: how many servers; their ids are 1 to `size`.
+        tick_ms: as in `Server`; a silent server is given up after ten ticks.
+        security: what protects the connections between them; by default nothing does.
     """
 
     def __init__(

@@ -25,10 +25,11 @@ _TIMEOUT_SECONDS = 60.0
 class Server:
     """A standalone server. Use it in a `with` block, or call `start` and `stop`.
 
-    data_dir: where the data lies; by default a directory that goes with the server.
-    port: 0 picks a free one, which stays the same over `restart`.
-    tick_ms: how coarse session timeouts are; sessions may be as short as two ticks.
-    super_digest: `user:hash` of a superuser.
+    Args:
+        data_dir: where the data is; by default a directory that is deleted with the server.
+        port: 0 picks a free one, which stays the same over `restart`.
+        tick_ms: how coarse session timeouts are; sessions may be as short as two ticks.
+        super_digest: `user:hash` of a superuser.
     """
 
     def __init__(
