@@ -86,7 +86,10 @@ def list_backups(place: str, as_json: bool) -> int:
     try:
         chains = list_chains(place)
     except BackupRefused as error:
-        raise CommandFailed(str(error)) from error
+        # As everywhere: 4 where packages are missing.
+        is_lacking = isinstance(error.__cause__, ImportError)
+        code = ExitCode.REFUSED if is_lacking else ExitCode.UNUSABLE
+        raise CommandFailed(str(error), code) from error
     if not chains:
         raise CommandFailed(
             f"{place} holds no backup; keepfast backup DIR... --to {place} makes one"
