@@ -239,6 +239,11 @@ def test_with_a_cache__only_the_manifest_and_what_is_new_is_downloaded(
     newest = back_up(server, place, NOW + 9 * DAY, cache=cache)
     assert os.listdir(cache) == [newest.chain.name]
     assert count_of(place) == 55
+    # A place without backups is not continued by a copy of another one, or of itself before.
+    first = back_up(server, f"{place}2", NOW + 10 * DAY, cache=cache)
+    assert first.new_because == "it is the first"
+    assert os.listdir(cache) == [first.chain.name]
+    assert count_of(f"{place}2") == 55
 
 
 def test_changed_by_somebody_else_meanwhile__nothing_is_overwritten(

@@ -82,15 +82,15 @@ def take_at(
     chains = store.chains()
     last = chains[-1] if chains and continues else None
     with _folder_for_copies(options.cache) as folder:
+        # What the place does not have, a copy of it does not have either.
+        _keep_only(folder, last)
         fetched = None if last is None else _fetch(store, last, folder)
         with _named(folder, store.place):
             taken = take(folder, replace(options, keep_seconds=0.0))
         if taken.new_because is not None:
             fetched = None
         store.send(taken.chain, fetched)
-        for chain in list_local_chains(folder):
-            if chain != taken.chain:
-                shutil.rmtree(chain.path)
+        _keep_only(folder, taken.chain)
     return replace(
         taken,
         chain=replace(taken.chain, path=f"{store.place}/{taken.chain.name}"),
@@ -109,10 +109,13 @@ def _fetch(store: ObjectStore, chain: BackupChain, folder: str) -> bytes:
             # The files that were kept from the earlier copy may be at fault.
             shutil.rmtree(copy.path)
             _, manifest = store.fetch(chain, folder)
-    for other in list_local_chains(folder):
-        if other.name != chain.name:
-            shutil.rmtree(other.path)
     return manifest
+
+
+def _keep_only(folder: str, chain: BackupChain | None) -> None:
+    for other in list_local_chains(folder):
+        if chain is None or other.name != chain.name:
+            shutil.rmtree(other.path)
 
 
 def _expire(store: ObjectStore, kept_seconds: float, now: datetime) -> list[str]:
