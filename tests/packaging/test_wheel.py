@@ -21,7 +21,7 @@ FILE = str(load_case("healthy-plain-3.9.5").server_dir("0").parent / "truth.json
 
 # What each command is asked, beside --help. Those that run until they are stopped are asked for
 # something that they refuse, after their packages are imported.
-PLAIN = {
+PLAIN: dict[str, tuple[str, ...]] = {
     "inspect": (CASE,),
     "inspect blame": ("/", CASE),
     "verify": (CASE,),
@@ -46,7 +46,7 @@ PLAIN = {
     "completion": ("bash",),
 }
 # By the extra that they need.
-WITH_EXTRA = {
+WITH_EXTRA: dict[str, dict[str, tuple[str, ...]]] = {
     "console": {"console": ("127.0.0.1:1", "--listen", "0.0.0.0:0")},
     "object-store": {"backup list": ("s3://x/y",)},
     "pipeline": {
