@@ -19,7 +19,7 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 LONGEST_MODULE = 600
 LONGEST_FUNCTION = 60
-MOST_CONSTRUCTOR_ARGUMENTS = 8
+MAX_CONSTRUCTOR_ARGUMENTS = 8
 
 # "path" or "path::qualified.name" -> why it may be larger than the rule says.
 EXCEPTIONS: dict[str, str] = {}
@@ -151,7 +151,7 @@ def constructors_take_few_arguments(project: Path) -> list[str]:
             arguments = function.args
             named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
             count = len(named) - 1  # self
-            if count > MOST_CONSTRUCTOR_ARGUMENTS and f"{file}::{name}" not in EXCEPTIONS:
+            if count > MAX_CONSTRUCTOR_ARGUMENTS and f"{file}::{name}" not in EXCEPTIONS:
                 complaints.append(f"{file}::{name} takes {count} arguments: make options of them")
     return complaints
 

@@ -27,7 +27,7 @@ from tests.chaos.workloads import WORKLOADS, Watches, Workload, make_znode
 _ROOT = "/chaos"
 _PAUSE_SECONDS = 0.004
 _RECONNECT_SECONDS = 0.05
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +257,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="keepfast-chaos-") as folder:
             root = Path(given.keep or folder) / str(seed)
             outcome = run_campaign(plan, root, lambda line: print(line, flush=True))
-        for complaint in outcome.complaints[:_MOST_SHOWN]:
+        for complaint in outcome.complaints[:_MAX_SHOWN]:
             print(f"VIOLATION {complaint}")
-        if len(outcome.complaints) > _MOST_SHOWN:
-            print(f"and {len(outcome.complaints) - _MOST_SHOWN} more")
+        if len(outcome.complaints) > _MAX_SHOWN:
+            print(f"and {len(outcome.complaints) - _MAX_SHOWN} more")
         if outcome.complaints:
             failed += 1
             names = f" --faults {given.faults}" if given.faults else ""

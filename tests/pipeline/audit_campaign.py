@@ -33,7 +33,7 @@ from tests.pipeline.planting import PLANTERS, damaged
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MOST_SHOWN = 10
+_MAX_SHOWN = 10
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             range(options.seed, options.seed + options.damaged),
             AuditOptions(tree_records=0) if options.summed else None,
         )
-    for line in (*tally.lines(), *tally.alarms[:_MOST_SHOWN], *tally.missed[:_MOST_SHOWN]):
+    for line in (*tally.lines(), *tally.alarms[:_MAX_SHOWN], *tally.missed[:_MAX_SHOWN]):
         print(line)
     print(f"{time.monotonic() - started:.0f} seconds")
     return 0 if tally.is_good else 1

@@ -97,7 +97,7 @@ def test_every_kind_of_record__whatever_the_window(
 def test_walkers_that_start_at_wrong_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data full of what looks like the start of a record leads no walker astray."""
     monkeypatch.setattr(frames, "_GUESS_DISTANCE", 100)
-    monkeypatch.setattr(walk, "_LEAST_WALKERS", 2)
+    monkeypatch.setattr(walk, "_MIN_WALKERS", 2)
     raw = random_entries(7, 60)
     inner = log_of(raw)[16:] + frame(bytes(40))
     nested = [
@@ -130,7 +130,7 @@ def damaged(data: bytes, choose: random.Random) -> bytes:
 def test_damaged_logs__told_as_storage_tells_them(
     walkers: int, tell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walk, "_LEAST_WALKERS", walkers)
+    monkeypatch.setattr(walk, "_MIN_WALKERS", walkers)
     monkeypatch.setattr(frames, "_GUESS_DISTANCE", 400)
     choose = random.Random(11 + walkers)
     clean = log_of(random_entries(3, 25), padding=1200)
@@ -159,7 +159,7 @@ def test_bodies_with_changed_bytes__are_read_or_refused_as_wire_does() -> None:
 
 def test_bytes_that_only_one_check_guards(monkeypatch: pytest.MonkeyPatch) -> None:
     """An end mark, a boolean that is neither, a character that Java writes in another way."""
-    monkeypatch.setattr(walk, "_LEAST_WALKERS", 2)
+    monkeypatch.setattr(walk, "_MIN_WALKERS", 2)
     monkeypatch.setattr(frames, "_GUESS_DISTANCE", 120)
     create = bytearray(entry(0x100000001, OpCode.CREATE, CreateTxn("/a", b"", OPEN_ACL, True, 1)))
     create[-5] = 7

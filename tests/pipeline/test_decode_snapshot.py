@@ -137,7 +137,7 @@ def test_our_own_snapshots__packed_and_in_small_windows(
 ) -> None:
     monkeypatch.setattr(snapshots, "_WINDOW_SIZE", window)
     monkeypatch.setattr(snapshots, "_GUESS_DISTANCE", 500)
-    monkeypatch.setattr(walk, "_LEAST_WALKERS", 2)
+    monkeypatch.setattr(walk, "_MIN_WALKERS", 2)
     with snapshot_of(large_tree(700), tmp_path, packing) as path:
         check_equal(path)
         _, reader = read(path)

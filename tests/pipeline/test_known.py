@@ -111,7 +111,7 @@ def test_large_records__are_not_kept() -> None:
 
 
 def test_old_stretches_make_room() -> None:
-    known: Known[int] = Known(most_bytes=250)
+    known: Known[int] = Known(max_bytes=250)
     firsts = [0x100000000 + number * STRETCH_RECORDS for number in range(1, 5)]
     datas = [bytes(24) + first.to_bytes(8) + bytes(68) for first in firsts]
     for first, data in zip(firsts, datas, strict=True):

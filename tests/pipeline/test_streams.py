@@ -19,8 +19,8 @@ CASE = CASES_DIR / "healthy-elections-3.9.5"
 class Follower:
     """What Spark does with a reader, without Spark; offsets pass through JSON as there."""
 
-    def __init__(self, place: Path, most_bytes: int = 700) -> None:
-        self.options = {"path": str(place), "maxBytes": str(most_bytes)}
+    def __init__(self, place: Path, max_bytes: int = 700) -> None:
+        self.options = {"path": str(place), "maxBytes": str(max_bytes)}
         self.columns = ["server", "file", "offset", "zxid", "problem"]
         self.offset: dict[str, Any] = {}
         self.rows: list[dict[str, Any]] = []

@@ -24,7 +24,7 @@ LOOKS = 12
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody writes between the two looks of these tests."""
-    monkeypatch.setattr(watching_module, "_MOST_DOUBT_S", 0.0)
+    monkeypatch.setattr(watching_module, "_MAX_DOUBT_S", 0.0)
 
 
 class Lives:

@@ -21,7 +21,7 @@ from keepfast.wire import Notification, PeerState, ServerId, Zxid
 
 OPTIONS = ElectionOptions()
 # As long as time stands still, talk has to come to an end.
-MOST_EXCHANGES = 200
+MAX_EXCHANGES = 200
 
 
 def member(server_id: int, role: MemberRole = MemberRole.PARTICIPANT) -> MemberSpec:
@@ -116,7 +116,7 @@ class Electorate:
         self.collect(receiver)
 
     def deliver_all(self) -> None:
-        for _ in range(MOST_EXCHANGES):
+        for _ in range(MAX_EXCHANGES):
             pairs = self.pairs()
             if not pairs:
                 return

@@ -9,13 +9,13 @@ from keepfast.quorum import Candidacy, Membership
 from keepfast.wire import PeerState, ServerId, Zxid
 from tests.quorum.electorate import Electorate, Standing, majority, member
 
-MOST_SERVERS = 5
+MAX_SERVERS = 5
 
 
 @st.composite
 def memberships(draw: st.DrawFn) -> Membership:
     """Three to five voters by majority, or in groups with weights; perhaps an observer."""
-    count = draw(st.integers(3, MOST_SERVERS))
+    count = draw(st.integers(3, MAX_SERVERS))
     observers = draw(st.sampled_from([(), (9,)]))
     plain = majority(count, observers=observers)
     if not draw(st.booleans()):
@@ -163,7 +163,7 @@ def test_all_messages_arrive_in_time__the_best_server_leads(world: Electorate) -
 
 
 @settings(max_examples=40)
-@given(st.integers(2, MOST_SERVERS), st.data())
+@given(st.integers(2, MAX_SERVERS), st.data())
 def test_new_ensemble__starts_in_any_order_when_the_last_voter_is_there(
     count: int, data: st.DataObject
 ) -> None:
@@ -207,7 +207,7 @@ def initialise(world: Electorate) -> None:
 
 
 @settings(max_examples=40)
-@given(st.integers(3, MOST_SERVERS), st.data())
+@given(st.integers(3, MAX_SERVERS), st.data())
 def test_wiped_servers__never_take_the_ensemble_for_new_while_one_has_a_history(
     count: int, data: st.DataObject
 ) -> None:

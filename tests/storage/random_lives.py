@@ -17,7 +17,7 @@ from tests.storage.scenarios import Scenario, nothing
 from tests.storage.workload import NOTHING, Point, Server, other_tree
 
 _SIZES = (0, 0, 10, 40, 200, 500, 600, 1100)
-_MOST_CALLS = 250
+_MAX_CALLS = 250
 
 
 class RandomLife:
@@ -36,7 +36,7 @@ class RandomLife:
         """Die so many times; raises InconsistentError if something was lost on the way."""
         while self.deaths < deaths:
             rng = self._rng
-            call = self._disk.calls + rng.randrange(1, _MOST_CALLS)
+            call = self._disk.calls + rng.randrange(1, _MAX_CALLS)
             self._disk.fail_at(call, PowerLoss(), after=rng.random() < 0.5)
             try:
                 self._be_busy()

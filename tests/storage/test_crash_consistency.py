@@ -39,7 +39,7 @@ from tests.storage.workload import Server
 EVERY = 1_000_000
 # Starts that are interrupted themselves, of those that differ in names, manifest or outcome.
 STARTS = 40
-LEAST_STATES = 10_000
+MIN_STATES = 10_000
 
 Tell = Callable[[str], None]
 
@@ -75,7 +75,7 @@ def test_the_scenarios_together__reach_enough_distinct_disk_states(
         pytest.skip("needs all scenarios before it")
     total = len(set().union(*played.values()))
     tell(f"{total} distinct disk states in {len(played)} scenarios")
-    assert total >= LEAST_STATES
+    assert total >= MIN_STATES
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 # How many are cached. Low: a working set does not fit. High: wasted memory.
-_MOST: Final = 4096
+_MAX_KEPT: Final = 4096
 # Longer ones are rebuilt each time.
 _MAX_BYTES: Final = 1024
 # When all places are taken, this long passes before the cache is cleared: a client that walks the
@@ -33,7 +33,7 @@ class RecentReads:
         replies = self.replies
         if len(body) > _MAX_BYTES:
             return
-        if len(replies) >= _MOST:
+        if len(replies) >= _MAX_KEPT:
             if now_ms - self._since_ms < _MIN_MS:
                 return
             replies.clear()

@@ -4,7 +4,7 @@ import { clock, count, h, icon, inline, moment, plural, replace, shortened } fro
 import { summaryOf } from "./values.js";
 import { treeAddress } from "./znode.js";
 
-const MOST = 500;
+const MAX_KEPT = 500;
 const CHANGES = ["created", "data set", "deleted", "ACL set", "session opened", "session closed", "failed"];
 const COLOURS = { created: "created", deleted: "deleted", "data set": "set", "ACL set": "set", failed: "failed", gap: "bad", broken: "bad" };
 
@@ -70,14 +70,14 @@ export class FeedView {
       this.held = [];
       this.kind = found.source;
       this.list.replaceChildren();
-      for (const row of found.rows.slice(-MOST)) this.list.prepend(rowElement(row));
+      for (const row of found.rows.slice(-MAX_KEPT)) this.list.prepend(rowElement(row));
       this.tell();
     } catch (error) { this.status.textContent = error.message; }
   }
   add(row) {
-    if (this.isPaused) { this.held.push(row); if (this.held.length > MOST) this.held.shift(); this.tell(); return; }
+    if (this.isPaused) { this.held.push(row); if (this.held.length > MAX_KEPT) this.held.shift(); this.tell(); return; }
     this.list.prepend(rowElement(row));
-    while (this.list.childElementCount > MOST) this.list.lastElementChild.remove();
+    while (this.list.childElementCount > MAX_KEPT) this.list.lastElementChild.remove();
     this.tell();
   }
   turn() {

@@ -2,7 +2,7 @@
 import { address } from "./api.js";
 import { bytes, bytesOf, h, icon, replace, textOf, visible } from "./dom.js";
 
-const ROW = 16, MOST_COLOURED = 200000, PIECE = 4096;
+const ROW = 16, MAX_COLOURED = 200000, PIECE = 4096;
 
 export function isJson(text) {
   if (text === null || !/^\s*[[{]/.test(text)) return false;
@@ -20,7 +20,7 @@ export function hexDump(data) {
 }
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)/g;
 function coloured(text) {
-  if (text.length > MOST_COLOURED) return inPieces(visible(text));
+  if (text.length > MAX_COLOURED) return inPieces(visible(text));
   const parts = [];
   let end = 0;
   for (const match of text.matchAll(TOKEN)) {

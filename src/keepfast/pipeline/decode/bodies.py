@@ -17,9 +17,9 @@ from keepfast.wire import OpCode
 
 _DIGEST_SIZE = 12
 _DIGEST_VERSION = 2
-_LEAST_ACL = 12
+_MIN_ACL = 12
 # A longer list goes the slow way: each element costs a pass.
-MOST_ELEMENTS = 256
+MAX_ELEMENTS = 256
 ABSENT = -1
 
 
@@ -158,8 +158,8 @@ def _skip_acls(view: View, positions: Ints, ends: Ints) -> tuple[Ints, Bools]:
     """Where lists of ACLs end; only the lengths are looked at, see `txns`."""
     counts = view.ints(np.minimum(positions, view.size - 1))
     behind = positions + 4
-    ok = (behind <= ends) & (counts >= -1) & (counts <= MOST_ELEMENTS)
-    ok &= behind + np.maximum(counts, 0) * _LEAST_ACL <= ends
+    ok = (behind <= ends) & (counts >= -1) & (counts <= MAX_ELEMENTS)
+    ok &= behind + np.maximum(counts, 0) * _MIN_ACL <= ends
     left = np.where(ok, np.maximum(counts, 0), 0)
     behind = np.where(ok, behind, positions)
     active = np.flatnonzero(left)
@@ -230,7 +230,7 @@ def _locate_close_session(view: View, bodies: Bodies, rows: Ints, starts: Ints, 
     # Before 3.6 there was no list; then nothing follows, or a digest alone (wire.txns).
     bare = starts == ends
     bare |= (ends - starts == _DIGEST_SIZE) & (counts == _DIGEST_VERSION)
-    listed = ~bare & (starts + 4 <= ends) & (counts >= 0) & (counts <= MOST_ELEMENTS)
+    listed = ~bare & (starts + 4 <= ends) & (counts >= 0) & (counts <= MAX_ELEMENTS)
     behind = np.where(listed, starts + 4, starts)
     left = np.where(listed, counts, 0)
     ok = bare | listed
@@ -248,7 +248,7 @@ def _locate_close_session(view: View, bodies: Bodies, rows: Ints, starts: Ints, 
 
 def _locate_multi(view: View, bodies: Bodies, rows: Ints, starts: Ints, ends: Ints) -> None:
     counts = view.ints(np.minimum(starts, view.size - 1))
-    ok = (starts + 4 <= ends) & (counts >= 0) & (counts <= MOST_ELEMENTS)
+    ok = (starts + 4 <= ends) & (counts >= 0) & (counts <= MAX_ELEMENTS)
     bodies.count[rows] = np.where(ok, counts, 0)
     operations = locate_operations(view, starts, ends, np.where(ok, counts, 0))
     bodies.end[rows] = np.where(ok, operations.behind, starts)

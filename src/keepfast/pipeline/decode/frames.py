@@ -33,7 +33,7 @@ FRAME_HEADER_SIZE = 12
 FRAME_OVERHEAD = 13
 FILE_HEADER_SIZE = 16
 _MAGIC = b"ZKLG"
-_LEAST_ENTRY = 32
+_MIN_ENTRY = 32
 _END_MARK = 0x42
 # As in storage.log_file: beyond this a length is damage.
 _MAX_ENTRY = 128 << 20
@@ -205,7 +205,7 @@ def _needed(view: View) -> int:
     if view.size < FRAME_HEADER_SIZE:
         return FRAME_HEADER_SIZE
     length: int = _FRAME.unpack_from(view.data)[1]
-    return length + FRAME_OVERHEAD if _LEAST_ENTRY <= length <= _MAX_ENTRY else 0
+    return length + FRAME_OVERHEAD if _MIN_ENTRY <= length <= _MAX_ENTRY else 0
 
 
 class _FrameChain:
@@ -221,7 +221,7 @@ class _FrameChain:
         view = self._view
         lengths = view.ints(offsets + 8)
         behind = offsets + FRAME_OVERHEAD + lengths
-        return np.where((lengths >= _LEAST_ENTRY) & (behind <= view.size), behind, -1)
+        return np.where((lengths >= _MIN_ENTRY) & (behind <= view.size), behind, -1)
 
     def step_one(self, offset: int) -> int:
         data, size = self._view.data, self._view.size
@@ -229,7 +229,7 @@ class _FrameChain:
             return -1
         length: int = _FRAME.unpack_from(data, offset)[1]
         behind = offset + FRAME_OVERHEAD + length
-        return -1 if length < _LEAST_ENTRY or behind > size else behind
+        return -1 if length < _MIN_ENTRY or behind > size else behind
 
 
 def _sound_frames(view: View, base: int, stop: int) -> Frames:
@@ -360,7 +360,7 @@ def is_sound(file: ReadFile, offset: int) -> bool:
     if len(header) < FRAME_HEADER_SIZE:
         return False
     checksum, length = _FRAME.unpack(header)
-    if not _LEAST_ENTRY <= length <= _MAX_ENTRY or offset + FRAME_OVERHEAD + length > file.size():
+    if not _MIN_ENTRY <= length <= _MAX_ENTRY or offset + FRAME_OVERHEAD + length > file.size():
         return False
     body = file.read_at(offset + FRAME_HEADER_SIZE, length + 1)
     return body[-1] == _END_MARK and zlib.adler32(body[:-1]) == checksum

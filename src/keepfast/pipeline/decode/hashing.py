@@ -21,9 +21,9 @@ Hashes = NDArray[np.uint64]
 
 _WORD = 4
 # Longer records are rare, and each length would need a pass of its own.
-_MOST_WORDS = 512
+_MAX_WORDS = 512
 _FACTORS: Hashes = np.random.Generator(np.random.PCG64(20140826)).integers(
-    0, 2**64, _MOST_WORDS + 1, dtype=np.uint64
+    0, 2**64, _MAX_WORDS + 1, dtype=np.uint64
 )
 _LONG_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -33,15 +33,15 @@ def content_hashes(view: View, starts: Ints, ends: Ints) -> Hashes:
     lengths = ends - starts
     words = lengths // _WORD
     # The last word again, from the end: it takes the bytes that fill no word.
-    result = view.ints(ends - _WORD).astype(np.uint64) * _FACTORS[_MOST_WORDS]
+    result = view.ints(ends - _WORD).astype(np.uint64) * _FACTORS[_MAX_WORDS]
     result += lengths.astype(np.uint64) * _LONG_FACTOR
     # As short numbers, which numpy sorts by their digits, in a tenth of the time.
-    order = np.argsort(np.minimum(words, _MOST_WORDS + 1).astype(np.uint16), kind="stable")
+    order = np.argsort(np.minimum(words, _MAX_WORDS + 1).astype(np.uint16), kind="stable")
     borders = np.flatnonzero(np.diff(words[order])) + 1
     for first, last in pairwise([0, *borders.tolist(), len(order)]):
         rows = order[first:last]
         count = int(words[rows[0]]) if len(rows) else 0
-        if count > _MOST_WORDS:
+        if count > _MAX_WORDS:
             result[rows] += _long_hashes(view, starts[rows], ends[rows])
         elif count:
             matrix = view.rows(starts[rows], count * _WORD).view(np.uint32).astype(np.uint64)

@@ -20,13 +20,13 @@ STRETCH_RECORDS = 512
 LARGEST_STRETCH = 512 << 10
 # As much as the largest part of a log that one task reads: then the same part of the next
 # server's log finds all of it.
-_MOST_BYTES = 96 << 20
+_MAX_BYTES = 96 << 20
 _COUNTER_MASK = 0xFFFFFFFF
 # Where the zxid stands in a frame, and enough bytes of one that no other begins with them.
 _ZXID_OFFSET = 24
 _NEEDLE_SIZE = 44
 # Stretches of which one may begin in a window.
-_MOST_AHEAD = 128
+_MAX_AHEAD = 128
 
 Noted = TypeVar("Noted")
 
@@ -44,8 +44,8 @@ class Stretch(Generic[Noted]):
 class Known(Generic[Noted]):
     """The stretches that were read last, up to a limit of bytes."""
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._size = 0
         self._stretches: dict[int, Stretch[Noted]] = {}
 
@@ -56,7 +56,7 @@ class Known(Generic[Noted]):
         self._remove(stretch.first)
         self._stretches[stretch.first] = stretch
         self._size += len(stretch.data)
-        while self._size > self._most_bytes:
+        while self._size > self._max_bytes:
             self._remove(next(iter(self._stretches)))
 
     def _remove(self, first: int) -> None:
@@ -93,7 +93,7 @@ class Known(Generic[Noted]):
         if not self._stretches:
             return len(data)
         start = (zxid_at(data, 0) // STRETCH_RECORDS + 1) * STRETCH_RECORDS
-        for first in range(start, start + _MOST_AHEAD * STRETCH_RECORDS, STRETCH_RECORDS):
+        for first in range(start, start + _MAX_AHEAD * STRETCH_RECORDS, STRETCH_RECORDS):
             stretch = self._stretches.get(first)
             if stretch is not None:
                 found = data.find(stretch.data[:_NEEDLE_SIZE], 1)

@@ -26,7 +26,7 @@ from keepfast.wire import (
 )
 
 _ACL_CODEC = exact_codec_of(ACL)
-_LEAST_ACL = 12
+_MIN_ACL = 12
 _MAX_TIME_MS = 250_000_000_000_000
 _SIGN = 1 << 63
 
@@ -37,7 +37,7 @@ def read_acls(raw: bytes | None) -> AclList | None:
         return None
     try:
         reader = Reader(raw)
-        count = reader.read_count(_LEAST_ACL, "ACL list")
+        count = reader.read_count(_MIN_ACL, "ACL list")
         if count is None:
             return None
         return tuple(_ACL_CODEC.read(reader) for _ in range(count))

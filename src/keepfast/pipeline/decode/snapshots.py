@@ -53,7 +53,7 @@ _SESSION_CHUNK = 10_000
 _STAT_SIZE = 60
 _TAIL_SIZE = 8 + _STAT_SIZE
 _OPEN_KEY = -1
-_LEAST_ACL = 12
+_MIN_ACL = 12
 _ACL_LIMIT = 1 << 26
 _ACL_CODEC = exact_codec_of(ACL)
 # As in storage: no request comes near this.
@@ -228,7 +228,7 @@ class SnapshotReader:
                 ready = stream.fill(size)
                 reader = Reader(stream.buffer, stream.position)
                 try:
-                    count = reader.read_count(_LEAST_ACL, "ACL list") or 0
+                    count = reader.read_count(_MIN_ACL, "ACL list") or 0
                     acl = tuple(_ACL_CODEC.read(reader) for _ in range(count))
                     break
                 except MalformedRecord as error:

@@ -28,7 +28,7 @@ class RecordChain(Protocol):
 
 
 # With fewer walkers the overhead of a step of numpy is more than all single steps together.
-_LEAST_WALKERS = 24
+_MIN_WALKERS = 24
 
 
 def follow(starts: Ints, end: int, chain: RecordChain) -> tuple[Ints, int]:
@@ -37,7 +37,7 @@ def follow(starts: Ints, end: int, chain: RecordChain) -> tuple[Ints, int]:
     `starts` ascend; all but the first are guesses. The chain stops at the first offset at or
     after `end`, or where there is not a record.
     """
-    if len(starts) < _LEAST_WALKERS:
+    if len(starts) < _MIN_WALKERS:
         return _follow_one_by_one(int(starts[0]), end, chain)
     walked = _run_walkers(starts, end, chain.step)
     # The last one ends where the buffer does, mostly in the middle of a record.

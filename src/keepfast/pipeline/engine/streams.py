@@ -29,7 +29,7 @@ from keepfast.pipeline.files.parts import Bounds, Part
 
 # Bytes of one server that one micro-batch takes, unless the option maxBytes says otherwise. Less:
 # more batches, each with its overhead; more: the first rows of a long history come later.
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 _UNSIGNED = (1 << 64) - 1
 
 
@@ -77,7 +77,7 @@ class LogStream(DataSourceStreamReader):
     def __init__(self, options: dict[str, str], columns: list[str]) -> None:
         self._options = options
         self._columns = columns
-        self._limit = int(options.get("maxBytes") or _MOST_BYTES)
+        self._limit = int(options.get("maxBytes") or _MAX_BYTES)
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's names, here and below
         """Nothing was read of any server; servers that join later start there too."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = "_checkpoint"
 _OURS = "keepfast.json"
-_MOST_FAILURES = 5
+_MAX_FAILURES = 5
 # How a failure of ours looks in what Spark makes of it.
 _OUR_FAILURE = re.compile(r"keepfast\.pipeline\.\w+\.(?:HistoryGone|HistoryBroken): (.+)")
 
@@ -209,7 +209,7 @@ class FollowedFeed:
             self._query.awaitTermination(max(1, round(seconds)))
         except StreamingQueryException as error:
             self.failures += 1
-            if our_failure(error) is not None or self.failures > _MOST_FAILURES:
+            if our_failure(error) is not None or self.failures > _MAX_FAILURES:
                 raise
             self._query = self._start()
 

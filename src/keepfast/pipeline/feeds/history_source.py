@@ -48,7 +48,7 @@ from keepfast.wire import KeepfastError, format_zxid, parse_zxid
 FORMAT = "zkhistory"
 # Transactions a micro-batch, unless the option `maxTransactions` says otherwise. Fewer: a long
 # history takes many batches; more: the first rows take longer to appear.
-_MOST_TRANSACTIONS = 100_000
+_MAX_TRANSACTIONS = 100_000
 
 # Readers of this process by ensemble, for tasks that continue where the last one ended.
 _kept: dict[tuple[str, str], EnsembleHistory] = {}
@@ -82,7 +82,7 @@ class _Settings:
         self.ensembles = {ensemble.name: ensemble for ensemble in found}
         self.quorum = int(options["quorum"]) if options.get("quorum") else None
         self._electorates: dict[str, Electorate] = {}
-        self.limit = int(options.get("maxTransactions") or _MOST_TRANSACTIONS)
+        self.limit = int(options.get("maxTransactions") or _MAX_TRANSACTIONS)
 
     def electorate(self, name: str) -> Electorate:
         """Who decides on the history of an ensemble."""

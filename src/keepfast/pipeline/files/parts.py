@@ -14,8 +14,8 @@ from keepfast.pipeline.files.access import open_file
 from keepfast.pipeline.files.layout import EnsembleFiles, FileEntry, FileKind, is_remote
 
 # Two windows of the decoder: below that a task is mostly its own start.
-LEAST_TASK_BYTES = 16 << 20
-MOST_TASK_BYTES = 256 << 20
+MIN_TASK_BYTES = 16 << 20
+MAX_TASK_BYTES = 256 << 20
 # Logs up to here are read by one task; roll-over keeps most of them below.
 _WHOLE_LOG_BYTES = 96 << 20
 _CUT_BYTES = 64 << 20
@@ -167,7 +167,7 @@ def packed(parts: Sequence[Part], cores: int) -> list[tuple[Part, ...]]:
     """The parts in bundles, one per task: about equally heavy, few, and in the given order."""
     total = sum(part.weight for part in parts)
     fair = total // max(1, cores * _TASKS_A_CORE)
-    target = min(MOST_TASK_BYTES, max(LEAST_TASK_BYTES, fair))
+    target = min(MAX_TASK_BYTES, max(MIN_TASK_BYTES, fair))
     bundles: list[tuple[Part, ...]] = []
     current: list[Part] = []
     weight = 0

@@ -18,7 +18,7 @@ _KINDS = {
     IntervalStanding.TAIL: "uncommitted",
 }
 # A lane is for drawing: more spans than this show nothing more.
-_MOST_SPANS = 2000
+_MAX_SPANS = 2000
 
 
 def coverage_of(view: EnsembleView, agreement: Agreement) -> tuple[Coverage, ...]:
@@ -164,7 +164,7 @@ def _lane(
         server.name,
         min(known, default=None),
         max([span.last_zxid for span in spans] + [mark.zxid for mark in marks], default=None),
-        tuple(sorted(spans, key=lambda s: (s.first_zxid, s.last_zxid, s.kind))[:_MOST_SPANS]),
+        tuple(sorted(spans, key=lambda s: (s.first_zxid, s.last_zxid, s.kind))[:_MAX_SPANS]),
         marks,
         server.epochs.accepted,
         server.epochs.current,

@@ -51,7 +51,7 @@ from keepfast.wire import (
 
 GRACE = replay.GRACE
 # Each world costs a replay of its own; this many contradictions show enough.
-_MOST_WORLDS = 6
+_MAX_WORLDS = 6
 
 
 @dataclass(slots=True)
@@ -300,9 +300,9 @@ class HistoryReplay:
             if world is None:
                 self._reference.unchecked.append(f"{snapshot.path} can no longer be read")
                 continue
-            if len(self._worlds) >= _MOST_WORLDS:
+            if len(self._worlds) >= _MAX_WORLDS:
                 self._merge(is_end=True)
-            if len(self._worlds) >= _MOST_WORLDS:
+            if len(self._worlds) >= _MAX_WORLDS:
                 lightest = min(self._worlds, key=self._weight)
                 self._close([*self._worlds], keep=lightest)
                 self._worlds.remove(lightest)

@@ -54,8 +54,8 @@ from keepfast.wire import (
     format_zxid,
 )
 
-_MOST_DIFFERENCES = 1000
-_MOST_PROBLEMS = 50
+_MAX_DIFFERENCES = 1000
+_MAX_PROBLEMS = 50
 
 
 def replay_ensemble(
@@ -215,10 +215,10 @@ def _examined(server: ServerPlan, tree: Tree, bad: list[tuple[str, int, int]]) -
     problems = form_problems(tree, server.head, is_exact=is_exact)
     return ServerOutcome(
         server.name,
-        orphans=tuple(orphans(tree)[:_MOST_PROBLEMS]) if is_exact else (),
-        form=tuple((p.kind, p.path, p.text) for p in problems[:_MOST_PROBLEMS]),
+        orphans=tuple(orphans(tree)[:_MAX_PROBLEMS]) if is_exact else (),
+        form=tuple((p.kind, p.path, p.text) for p in problems[:_MAX_PROBLEMS]),
         membership=config_in(tree),
-        undecodable=tuple(bad[:_MOST_PROBLEMS]),
+        undecodable=tuple(bad[:_MAX_PROBLEMS]),
     )
 
 
@@ -397,6 +397,6 @@ def _tree_diff(
         ZnodeDifference(
             path, tuple((name, znode_state(tree, path)) for name, tree in states.items())
         )
-        for path in paths[:_MOST_DIFFERENCES]
+        for path in paths[:_MAX_DIFFERENCES]
     )
     return TreeDiff(common, tuple(states), shown, len(paths))

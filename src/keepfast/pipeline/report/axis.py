@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from keepfast.wire import epoch_of
 
 # In units of the axis; the browser scales them to the screen.
-_LEAST_WIDTH = 60.0
+_MIN_WIDTH = 60.0
 _WIDTH_PER_DOUBLING = 40.0
 _FOLD_WIDTH = 18.0
 # Empty ranges inside an epoch that are shorter than this part of what is held are not folded.
@@ -63,7 +63,7 @@ class Axis:
         stretches = []
         left = 0.0
         for first, last in merged:
-            width = _LEAST_WIDTH + _WIDTH_PER_DOUBLING * math.log2(last - first + 1)
+            width = _MIN_WIDTH + _WIDTH_PER_DOUBLING * math.log2(last - first + 1)
             stretches.append(AxisStretch(first, last, left, left + width))
             left += width + _FOLD_WIDTH
         return cls(stretches)
@@ -71,7 +71,7 @@ class Axis:
     @property
     def width(self) -> float:
         """The right end."""
-        return self.stretches[-1].right if self.stretches else _LEAST_WIDTH
+        return self.stretches[-1].right if self.stretches else _MIN_WIDTH
 
     def left(self, zxid: int) -> float:
         """The left edge of a zxid."""

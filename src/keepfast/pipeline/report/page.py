@@ -46,8 +46,8 @@ _PROOFS = {
 }
 # A page with the pictures of a thousand ensembles would be too large to open; those in which
 # something is wrong come first.
-_MOST_DRAWN = 200
-_MOST_PATHS = 20
+_MAX_DRAWN = 200
+_MAX_PATHS = 20
 _MAX_WRITTEN = 3
 
 
@@ -74,7 +74,7 @@ def render_report(result: AuditResult, facts: ReportFacts | None = None) -> str:
         _overview(ensembles) if len(ensembles) > 1 else "",
         *(
             _section(ensemble, number, is_open=number == 0, is_alone=len(ensembles) == 1)
-            for number, ensemble in enumerate(ensembles[:_MOST_DRAWN])
+            for number, ensemble in enumerate(ensembles[:_MAX_DRAWN])
         ),
         _left_out(ensembles),
         "</main>",
@@ -166,7 +166,7 @@ def _overview(ensembles: Sequence[EnsembleResult]) -> str:
     for number, one in enumerate(ensembles):
         counts = counts_of(one)
         name = _e(one.name)
-        link = f'<a href="#ensemble-{number}">{name}</a>' if number < _MOST_DRAWN else name
+        link = f'<a href="#ensemble-{number}">{name}</a>' if number < _MAX_DRAWN else name
         rows.append(
             f'<tr><td data-label="Ensemble"><div>{link}</div></td>'
             f'<td data-label="Verdict"><div>{_badge(one.verdict)}</div></td>'
@@ -185,7 +185,7 @@ def _overview(ensembles: Sequence[EnsembleResult]) -> str:
 
 
 def _left_out(ensembles: Sequence[EnsembleResult]) -> str:
-    rest = len(ensembles) - _MOST_DRAWN
+    rest = len(ensembles) - _MAX_DRAWN
     if rest <= 0:
         return ""
     return (
@@ -258,7 +258,7 @@ def _steps(steps: Sequence[AdviceStep], number: int) -> str:
         f'<li id="step-{number}-{index}">{_e(step.text)}</li>'
         for index, step in enumerate(steps, 1)
     ]
-    shown, rest = items[:_MOST_PATHS], items[_MOST_PATHS:]
+    shown, rest = items[:_MAX_PATHS], items[_MAX_PATHS:]
     more = ""
     if rest:
         more = (
@@ -364,7 +364,7 @@ def _lacked(result: EnsembleResult, number: int) -> str:
         name = f"lacked-{number}-{index}"
         heads = ("Time", "Zxid", "Operation", "Znodes", "Session", "User", "Address")
         table = _filter(name, "Filter writes") + _table(name, heads, map(_write_row, one.writes))
-        if len(one.writes) > _MOST_PATHS:
+        if len(one.writes) > _MAX_PATHS:
             table = f"<details><summary>The writes</summary>{table}</details>"
         parts.append(
             f'<section class="lacked"><h3>{_e(title)}</h3><p>{span}.{_e(rest)}</p>'
@@ -482,8 +482,8 @@ def _evidence(finding: Finding, links: dict[str, str]) -> str:
         for note in notes
     ]
     if finding.paths:
-        shown = "".join(f"<li><code>{_e(path)}</code></li>" for path in finding.paths[:_MOST_PATHS])
-        rest = len(finding.paths) - _MOST_PATHS
+        shown = "".join(f"<li><code>{_e(path)}</code></li>" for path in finding.paths[:_MAX_PATHS])
+        rest = len(finding.paths) - _MAX_PATHS
         more = f"<li>and {rest:,} more</li>" if rest > 0 else ""
         parts.append(f'<ul class="paths">{shown}{more}</ul>')
     is_note = finding.severity is FindingSeverity.NOTE

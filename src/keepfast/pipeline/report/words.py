@@ -28,18 +28,18 @@ CLASSES = {
     Verdict.UNREADABLE: "unknown",
 }
 _BELIEVED = re.compile(r"^(?:The other servers are right: b|B)elieve servers? [^.]*\. ")
-_MOST_NAMES = 6
-_MOST_PATHS = 3
+_MAX_NAMES = 6
+_MAX_PATHS = 3
 
 
-def listed(names: list[str] | tuple[str, ...], most: int = _MOST_NAMES) -> str:
+def listed(names: list[str] | tuple[str, ...], most: int = _MAX_NAMES) -> str:
     """Names in a sentence, shortened."""
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
-def servers_text(names: list[str] | tuple[str, ...], most: int = _MOST_NAMES) -> str:
+def servers_text(names: list[str] | tuple[str, ...], most: int = _MAX_NAMES) -> str:
     """Servers in a sentence: `server 1`, or `servers 1, 2 and 3`."""
     return f"server{'s' if len(names) != 1 else ''} {listed(names, most)}"
 
@@ -91,13 +91,13 @@ def _diverged(result: EnsembleResult) -> str:
     if result.tree_diff is not None and result.tree_diff.differences:
         count = result.tree_diff.total
         shown = [difference.path for difference in result.tree_diff.differences]
-        text += f": {counted(count, 'znode')} ({listed(shown, _MOST_PATHS)})"
+        text += f": {counted(count, 'znode')} ({listed(shown, _MAX_PATHS)})"
     elif paths:
-        text += f": {counted(len(paths), 'znode')} ({listed(paths, _MOST_PATHS)})"
+        text += f": {counted(len(paths), 'znode')} ({listed(paths, _MAX_PATHS)})"
     text += "."
     others = [name for name in result.servers if name not in {lane.server for lane in wrong}]
     if others and result.committed_zxid is not None:
-        who = servers_text(others) if len(others) <= _MOST_NAMES else f"the other {len(others)}"
+        who = servers_text(others) if len(others) <= _MAX_NAMES else f"the other {len(others)}"
         text += f" Believe {who}: one history up to {format_zxid(result.committed_zxid)}."
     return text
 

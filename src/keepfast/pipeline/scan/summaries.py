@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keepfast.pipeline.decode.bodies import MOST_ELEMENTS, locate_operations
+from keepfast.pipeline.decode.bodies import MAX_ELEMENTS, locate_operations
 from keepfast.pipeline.decode.frames import (
     FRAME_HEADER_SIZE,
     FRAME_OVERHEAD,
@@ -289,7 +289,7 @@ def _take_canonical(view: View, entries: Ints, ends: Ints, types: Ints, contents
         return
     starts = entries[multis] + _HEADER_SIZE
     counts = view.ints(starts)
-    is_short = (starts + 4 <= ends[multis]) & (counts >= 0) & (counts <= MOST_ELEMENTS)
+    is_short = (starts + 4 <= ends[multis]) & (counts >= 0) & (counts <= MAX_ELEMENTS)
     found = locate_operations(view, starts, ends[multis], np.where(is_short, counts, 0))
     # A list that is too long for the fast path is looked at as if it had failed.
     failed = ~(is_short & found.ok)

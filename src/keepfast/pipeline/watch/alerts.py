@@ -24,7 +24,7 @@ from keepfast.pipeline.watch.checkpoint import Checkpoint
 SCHEMA = "keepfast.watch/1"
 _WEBHOOK_S = 5.0
 # In one look: one that does not answer must not hold up the others.
-_MOST_TOLD = 20
+_MAX_TOLD = 20
 # Checks about one file: two of them are two findings.
 _OF_FILES = ("A1", "A4", "A5", "A11")
 
@@ -123,7 +123,7 @@ class OpenFindings:
         """Deliver pending alerts to the webhook; returns why that failed."""
         if self.webhook is None:
             return None
-        for number, value in self.checkpoint.alerts()[:_MOST_TOLD]:
+        for number, value in self.checkpoint.alerts()[:_MAX_TOLD]:
             problem = _post(self.webhook, bytes(value))
             if problem is not None:
                 return problem

@@ -180,13 +180,13 @@ class Checkpoint:
         values = (ensemble, last, changes.tobytes())
         self._database.execute("REPLACE INTO changes VALUES (?, ?, ?)", values)
 
-    def first_change(self, ensemble: str, most_bytes: int) -> int | None:
+    def first_change(self, ensemble: str, max_bytes: int) -> int | None:
         """The last zxid of the changes that are too many; None if there are not."""
         size = 0
         query = "SELECT last, length(value) FROM changes WHERE ensemble = ? ORDER BY last DESC"
         for last, length in self._database.execute(query, (ensemble,)):
             size += length
-            if size > most_bytes:
+            if size > max_bytes:
                 return int(last)
         return None
 

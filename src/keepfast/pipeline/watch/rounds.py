@@ -52,7 +52,7 @@ from keepfast.wire import CorruptSnapshot
 
 _KIND = "ensemble"
 # What is computed again costs at most this part of the time, however often it is asked for.
-_MOST_SHARE = 0.05
+_MAX_SHARE = 0.05
 
 
 class Proven(msgspec.Struct):
@@ -263,7 +263,7 @@ class EnsembleLooks:
 
     def _rest(self, what: str, started: float) -> None:
         now = time.monotonic()
-        self._resting[what] = now + (now - started) / _MOST_SHARE
+        self._resting[what] = now + (now - started) / _MAX_SHARE
 
 
 def _identity(snapshot: SnapshotPlan) -> tuple[int, int]:

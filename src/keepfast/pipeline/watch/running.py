@@ -45,7 +45,7 @@ from keepfast.wire import KeepfastError
 
 _MASK = (1 << 64) - 1
 # How much is kept of changes: 32 bytes each, some for each record.
-_MOST_CHANGES_BYTES = 32 << 20
+_MAX_CHANGES_BYTES = 32 << 20
 # Records that are applied together: what they touch is held in memory.
 _AT_ONCE = 100_000
 
@@ -212,7 +212,7 @@ class RunningState:
 
     def forget_changes(self, needed_from: int) -> None:
         """Let go of old changes, but not of those after a snapshot that has to be looked at."""
-        last = self.checkpoint.first_change(self.ensemble, _MOST_CHANGES_BYTES)
+        last = self.checkpoint.first_change(self.ensemble, _MAX_CHANGES_BYTES)
         if last is not None and last <= needed_from:
             self.checkpoint.drop_changes(self.ensemble, last)
             self.position.known_from = max(self.position.known_from, last)

@@ -33,7 +33,7 @@ from keepfast.pipeline.watch.checkpoint import Checkpoint
 
 _BLOCK = 64 << 10
 # The ends of earlier reads, from which records after a zxid are found without a search.
-_MOST_ENDS = 16
+_MAX_ENDS = 16
 _KIND = "file"
 # Two writes closer than this may leave the same time.
 _TICK_S = 0.5
@@ -200,7 +200,7 @@ class TrackedFiles:
 
     def _note_end(self, tracked: TrackedFile, log: LogFacts) -> None:
         if log.runs and (not tracked.ends or tracked.ends[-1][1] != log.end):
-            tracked.ends = [*tracked.ends[-_MOST_ENDS + 1 :], (log.runs[-1].last, log.end)]
+            tracked.ends = [*tracked.ends[-_MAX_ENDS + 1 :], (log.runs[-1].last, log.end)]
 
     # -- bytes -------------------------------------------------------------------------------------
 
@@ -233,14 +233,14 @@ class TrackedFiles:
             return False
         return zlib.crc32(data) == tracked.blocks[block]
 
-    def read_again(self, most_bytes: int) -> list[str]:
+    def read_again(self, max_bytes: int) -> list[str]:
         """Read some blocks again; returns the files in which bytes are others than they were.
 
         Each look continues where the one before ended, and wraps around.
         """
         names = sorted(self._files)
         changed: list[str] = []
-        left = most_bytes
+        left = max_bytes
         seen = 0
         at = next((i for i, name in enumerate(names) if name >= self._next), 0)
         while names and left > 0 and seen <= len(names):

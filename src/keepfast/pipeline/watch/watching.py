@@ -16,11 +16,11 @@ from keepfast.pipeline.watch.tracked import ReadCounts, TrackedFiles
 from keepfast.wire import KeepfastError
 
 # Against bit rot: so much in each look, and everything once a day.
-_LEAST_AGAIN_BYTES = 4 << 20
+_MIN_AGAIN_BYTES = 4 << 20
 _AGAIN_S = 24 * 3600
 # Between the two looks that open a finding: longer than servers take to finish what they do.
-_MOST_DOUBT_S = 5.0
-_LEAST_SETTLE_S = 2.0
+_MAX_DOUBT_S = 5.0
+_MIN_SETTLE_S = 2.0
 
 
 class WatchRefused(KeepfastError):  # noqa: N818 - a refusal
@@ -59,7 +59,7 @@ class Watching:
         _check_places(options)
         self._options = options
         self._checkpoint = Checkpoint(options.checkpoint)
-        settle_s = max(options.every_s, _LEAST_SETTLE_S)
+        settle_s = max(options.every_s, _MIN_SETTLE_S)
         self._files = TrackedFiles(self._checkpoint, settle_s)
         self._watch = PlacesLooks(options.places, self._checkpoint, self._files)
         self._findings = OpenFindings(self._checkpoint, options.webhook)
@@ -89,14 +89,14 @@ class Watching:
         started, cpu = time.monotonic(), time.process_time()
         with self._checkpoint.changing():
             share = self._files.size * options.every_s / _AGAIN_S
-            self._files.read_again(max(_LEAST_AGAIN_BYTES, int(share)))
+            self._files.read_again(max(_MIN_AGAIN_BYTES, int(share)))
         results = self._watch.look()
         first = set(grave(results))
         new = self._findings.new_in(results)
         if new:
-            if is_over.wait(min(_MOST_DOUBT_S, options.every_s / 2)):
+            if is_over.wait(min(_MAX_DOUBT_S, options.every_s / 2)):
                 return None
-            self._watch.doubt(new, 3 * options.every_s + _MOST_DOUBT_S)
+            self._watch.doubt(new, 3 * options.every_s + _MAX_DOUBT_S)
             results = self._watch.look()
         changes = self._findings.update(results, lambda key: key in first)
         return Look(
