@@ -23,7 +23,7 @@ from rich.rule import Rule
 
 from keepfast.cli.ensemble_console import ConsoleProcess
 from keepfast.harness import find_release
-from keepfast.lab import Lab, Scenario
+from keepfast.lab import Lab, LabSetup
 
 KEEPFAST = [sys.executable, "-m", "keepfast"]
 WRITES_BEFORE, WRITES_AFTER = 200, 200
@@ -90,8 +90,7 @@ class _Quiet:
 def ensemble_tour(place: Path) -> bool:
     """Three servers, a client, the leader killed; gives whether no acknowledged write is lost."""
     browser: ConsoleProcess | None = None
-    tour = Scenario("tour", "", 3, lambda lab: None, ())
-    lab = Lab(place / "ensemble", find_release("keepfast"), tour, _Quiet())
+    lab = Lab(place / "ensemble", find_release("keepfast"), LabSetup(size=3), _Quiet())
     try:
         leader = lab.start()
         hosts = ",".join(str(server.address) for server in lab.servers.values())

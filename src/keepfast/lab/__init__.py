@@ -6,6 +6,7 @@ files and ports.
 """
 
 from keepfast.lab.lab import Lab, LabError, Teller
+from keepfast.lab.lab_setup import LabSetup
 from keepfast.lab.play_outcome import ScenarioEnding, ScenarioOutcome, play
 from keepfast.lab.scenario import Scenario
 from keepfast.lab.scenarios import SCENARIOS
@@ -14,6 +15,7 @@ __all__ = [
     "SCENARIOS",
     "Lab",
     "LabError",
+    "LabSetup",
     "Scenario",
     "ScenarioEnding",
     "ScenarioOutcome",
