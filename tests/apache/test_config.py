@@ -536,3 +536,16 @@ def test_documentation__has_the_tables_that_the_settings_declare() -> None:
     page = PAGE.read_text(encoding="utf-8")
 
     assert page == renew(page), "run: python -m keepfast.apache.config_reference " + PAGE.name
+
+
+def test_snap_count_given__counts_however_large_the_tree_is(tmp_path: Path) -> None:
+    plain = write(tmp_path, "dataDir=/data\nclientPort=1\n")
+    assert load_config(plain).data.snap_znode_percent == 50
+    file = write(tmp_path, "dataDir=/data\nclientPort=1\nsnapCount=1000\n")
+    config = load_config(file)
+    assert config.data.snap_znode_percent == 0
+    assert row(config, "keepfast.snapZnodePercent").origin == "snapCount"
+    both = write(
+        tmp_path, "dataDir=/data\nclientPort=1\nsnapCount=1000\nkeepfast.snapZnodePercent=20\n"
+    )
+    assert load_config(both).data.snap_znode_percent == 20

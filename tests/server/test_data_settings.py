@@ -44,3 +44,22 @@ def test_snap_size_limit__a_snapshot_after_so_many_bytes_of_log(tmp_path: Path) 
         client.set_data("/a", bytes(8192))
 
         wait_until(lambda: set((tmp_path / "version-2").glob("snapshot.*")) > before, "a snapshot")
+
+
+def test_share_of_the_znodes__the_first_snapshot_comes_after_so_many_txns(tmp_path: Path) -> None:
+    with (
+        live(tmp_path, snapshot_every=2, snapshot_every_percent=2000) as served,
+        Client(f"127.0.0.1:{served.port}") as client,
+    ):
+        client.create("/a", b"")
+        place = tmp_path / "version-2"
+        before = set(place.glob("snapshot.*"))
+        znodes = served.server.running.replica.tree.node_count
+
+        def is_taken() -> bool:
+            client.set_data("/a", b"")
+            return set(place.glob("snapshot.*")) > before
+
+        wait_until(is_taken, "a snapshot")
+        (taken,) = set(place.glob("snapshot.*")) - before
+        assert int(taken.suffix[1:], 16) >= znodes * 10  # half of 20 for each, at least

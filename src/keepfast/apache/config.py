@@ -19,6 +19,7 @@ from typing import Any, Final
 from keepfast.apache import config_keys as keys
 from keepfast.apache.config_checks import check_config
 from keepfast.apache.config_client import ClientConfig
+from keepfast.apache.config_data import SNAP_ZNODE_PERCENT_KEY, DataConfig
 from keepfast.apache.config_ensemble import MY_ID_KEY, EnsembleConfig
 from keepfast.apache.config_errors import ConfigError, ConfigWarning
 from keepfast.apache.config_members import add_dynamic_file, parse_members, read_my_id
@@ -85,6 +86,7 @@ def load_config(
 
     config = _read_groups(sources, file, without_secrets(text.decode("iso-8859-1")))
     sources.raise_errors()
+    config = replace(config, data=_settle_data(sources, config.data))
     config = _read_ensemble(sources, config)
     sources.raise_errors()
     config = replace(config, client=_settle_client(sources, config))
@@ -188,6 +190,15 @@ def _read_auth(sources: Sources, config: ServerConfig) -> AuthConfig:
     sources.tell_family(SUPER_USER_KEY, users)
     names = frozenset(given.value for given in users) - {""}
     return replace(config.auth, providers=frozenset(schemes), super_users=names)
+
+
+def _settle_data(sources: Sources, data: DataConfig) -> DataConfig:
+    """Who says when snapshots are taken gets them then, however large the tree is."""
+    is_exact = sources.find("snapCount") is not None
+    if is_exact and sources.find(SNAP_ZNODE_PERCENT_KEY) is None:
+        sources.tell_origin(SNAP_ZNODE_PERCENT_KEY, "snapCount")
+        return replace(data, snap_znode_percent=0)
+    return data
 
 
 def _read_ensemble(sources: Sources, config: ServerConfig) -> ServerConfig:

@@ -31,6 +31,7 @@ _MAX_KB: Final = MAX_LONG // 1024
 _ONE_HOUR_MS: Final = 3_600_000
 _FEWEST_SNAPSHOTS: Final = 3
 _SMALLEST_SNAP_COUNT: Final = 2
+SNAP_ZNODE_PERCENT_KEY: Final = "keepfast.snapZnodePercent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class DataConfig:
         "snapCount", Whole(0, MAX_INT, "txns"), 100_000, floor=_SMALLEST_SNAP_COUNT
     )
     snap_znode_percent: int = setting(
-        "keepfast.snapZnodePercent", Whole(0, MAX_INT, "percent"), 50, scope=Scope.OWN
+        SNAP_ZNODE_PERCENT_KEY, Whole(0, MAX_INT, "percent"), 50, scope=Scope.OWN
     )
     snap_size_limit_kb: int = setting("snapSizeLimitInKb", Whole(-1, _MAX_KB, "KB"), 4_194_304)
     txn_log_size_limit_kb: int = setting("txnLogSizeLimitInKb", Whole(-1, _MAX_KB, "KB"), -1)

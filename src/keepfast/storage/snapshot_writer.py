@@ -25,7 +25,7 @@ _WINDOW_SIZE = 1 << 20
 class SnapshotWriter:
     """Writes one frozen tree.  `step` until it returns False, then `complete`, or `abandon`.
 
-    A step is short: it encodes about a thousand znodes and hands them to the kernel.  `complete`
+    A step is short: it encodes about two thousand znodes and hands them to the kernel.  `complete`
     waits for the disk and may run on another thread; it touches the temporary file alone.
     """
 

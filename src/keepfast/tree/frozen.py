@@ -25,7 +25,7 @@ _LENGTHS: Final = tuple(map(_LENGTH.pack, range(4096)))
 _packed: Final[Callable[[Node], bytes]] = attrgetter("packed")
 
 # The limits of one chunk, about a millisecond of work: the event loop waits for it.
-CHUNK_NODES: Final = 1000
+CHUNK_NODES: Final = 2000
 CHUNK_BYTES: Final = 1 << 20
 
 
