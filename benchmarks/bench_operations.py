@@ -68,13 +68,21 @@ ONE = (
 )
 THREE = (
     Row("getData", "-o get -c 9"),
+    Row("exists", "-o exists -c 9"),
+    Row("getChildren2, 20 children", "-o children -c 9"),
+    Row("getChildren of 100,000, 6 x 4", "-o list -m 100000 -c 6 -d 4"),
+    Row("getData with watch + 10 % setData", "-o watch -c 9"),
     Row("create", "-o create -c 9"),
     Row("create, then delete", "-o createdelete -c 9"),
+    Row("ephemeral create, then delete", "-o ephemeral -c 9"),
     Row("multi (check, setData, create, delete)", "-o multi -c 9"),
     Row("locks, 8 in flight", "-o lock -c 9 -d 8"),
     Row("setData", "-o set -c 9"),
+    Row("setData, 9 x 1", "-o set -c 9 -d 1"),
     Row("setData, 90 x 1", "-o set -c 90 -d 1"),
+    Row("setData of 20 KB, 9 x 8", "-o set -v 20480 -c 9 -d 8"),
     Row("connect, close, rounds of 50", "-o connect -c 50"),
+    Row("one change to 500 watchers", "-o watchers -c 500"),
     Row("everyday mix, 9 x 32", "-o everyday -c 9"),
     Row("everyday mix, 90 x 1", "-o everyday -c 90 -d 1"),
 )
