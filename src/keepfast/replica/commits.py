@@ -45,6 +45,7 @@ from keepfast.wire import ErrorCode, OpCode, Zxid, encode_reply
 _SET_DATA: Final = OpCode.SET_DATA.value
 _CREATE_SESSION: Final = OpCode.CREATE_SESSION.value
 _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
+_DELETE: Final = OpCode.DELETE.value
 _MULTI: Final = OpCode.MULTI.value
 _SESSION_MOVED: Final = ErrorCode.SESSION_MOVED.value
 _DATA: Final = ChangeKind.DATA
@@ -298,7 +299,7 @@ def _reply_to(
         # Reports show no type of a request that failed.
         waiting.op = NO_OPERATION
         return encode_reply(txn.xid, txn.zxid, error)
-    body = txn.reply_body
+    body = b"" if op == _DELETE else txn.reply_body
     if body is None:
         body = reply_body(tree, op, txn.entry.body, outcome)
     return _pack_reply(_HEADER_SIZE + len(body), txn.xid, txn.zxid, 0) + body

@@ -76,7 +76,8 @@ def decode_write(op: int, payload: bytes, offset: int, max_field: int, max_acl_e
 
     A write with an ACL that is too long is refused before that is decoded: decoding takes long.
     """
-    acls = _acl_check(payload, offset, max_acl_entries)
+    is_roomy = len(payload) - offset > max_acl_entries * _MIN_ENTRY_BYTES
+    acls = _AclLength(payload, max_acl_entries) if is_roomy else None
     try:
         if op not in _OWN_FORMS:
             if acls is not None:
@@ -89,6 +90,11 @@ def decode_write(op: int, payload: bytes, offset: int, max_field: int, max_acl_e
         return error
 
 
+def may_be_long_multi(size_bytes: int, operations: int) -> bool:
+    """Whether the body of a multi has room for more than so many operations."""
+    return size_bytes > operations * _MIN_OPERATION_BYTES
+
+
 class LateMulti(NamedTuple):
     """A multi that may have very many operations: it is decoded in slices."""
 
@@ -97,14 +103,12 @@ class LateMulti(NamedTuple):
     max_field: int
     max_acl_entries: int
 
-    def may_be_long(self, size: int) -> bool:
-        """Whether it has room for more than `size` operations."""
-        return len(self.payload) - self.offset > size * _MIN_OPERATION_BYTES
-
     def decode(self, size: int) -> Generator[None, None, tuple[MultiOp, ...]]:
         """As `decode_write`, `size` operations in each step. Raises KeeperError."""
         payload, offset = self.payload, self.offset
-        check = _acl_check(payload, offset, self.max_acl_entries)
+        most = self.max_acl_entries
+        is_roomy = len(payload) - offset > most * _MIN_ENTRY_BYTES
+        check = _AclLength(payload, most) if is_roomy else None
         reader = MultiReader(_MULTI, payload, offset, self.max_field, check)
         try:
             while not reader.read(size):
@@ -114,14 +118,11 @@ class LateMulti(NamedTuple):
         return tuple(reader.ops)
 
 
-def _acl_check(payload: bytes, offset: int, most: int) -> _AclLength | None:
-    """What looks at the length of ACLs, where there is room for one that is too long."""
-    is_roomy = len(payload) - offset > most * _MIN_ENTRY_BYTES
-    return _AclLength(payload, most) if is_roomy else None
-
-
 class _AclLength:
-    """Refuses a request that has an ACL of more entries than one may have."""
+    """Refuses a request that has an ACL of more entries than one may have.
+
+    Needed only where there is room for one that is too long.
+    """
 
     def __init__(self, payload: bytes, limit: int) -> None:
         self._payload = payload

@@ -14,7 +14,7 @@ from typing import Any, Final
 from keepfast.replica.cleaning import due_paths
 from keepfast.replica.connection import Connection
 from keepfast.replica.fast_writes import FastWrites
-from keepfast.replica.malformed import LateMulti, decode_write
+from keepfast.replica.malformed import LateMulti, decode_write, may_be_long_multi
 from keepfast.replica.pending_write import PendingWrite
 from keepfast.replica.proposals import Append, PlainWrite, Proposal, work_of
 from keepfast.replica.reconfiguration import Reconfiguration
@@ -277,11 +277,11 @@ class Proposer:
         else:
             options = self._options
             most = options.prepare.max_acl_entries
-            late = LateMulti(forwarded.body, 0, options.max_field_bytes, most)
-            if op == _MULTI and late.may_be_long(self._slice_size):
-                request = late
+            body, max_field = forwarded.body, options.max_field_bytes
+            if op == _MULTI and may_be_long_multi(len(body), self._slice_size):
+                request = LateMulti(body, 0, max_field, most)
             else:
-                request = decode_write(op, forwarded.body, 0, options.max_field_bytes, most)
+                request = decode_write(op, body, 0, max_field, most)
         # A session that nobody knows, of another server's making, is a local one there.
         is_local = (
             self._options.has_local_sessions

@@ -50,7 +50,12 @@ from keepfast.replica.handshake import Handshake
 from keepfast.replica.learned_txns import learned_txns
 from keepfast.replica.local_writes import answers_alone
 from keepfast.replica.long_reader import LongReader
-from keepfast.replica.malformed import LateMulti, UnreadableError, decode_write
+from keepfast.replica.malformed import (
+    LateMulti,
+    UnreadableError,
+    decode_write,
+    may_be_long_multi,
+)
 from keepfast.replica.parked_reads import must_wait
 from keepfast.replica.pending_write import PendingWrite
 from keepfast.replica.proposals import WRITES
@@ -108,6 +113,8 @@ class Replica:
     ) -> None:
         """With a tree: alone, and serving. Without: it waits for `lead` or `learn`."""
         self.options = options
+        self._slice_size = options.prepare.slice_size
+        self._max_acl_entries = options.prepare.max_acl_entries
         self.service = Service(Tree() if tree is None else tree, options, now_ms, wall_ms)
         self.statistics = self.service.statistics
         self.limits = ClientLimits(options)
@@ -512,7 +519,8 @@ class Replica:
         service, proposer = self.service, self.proposer
         waiting = PendingWrite(service.now_ms, xid, op)
         connection.queue.append(waiting)
-        is_alone = connection.caller.is_local or service.is_read_only
+        caller = connection.caller
+        is_alone = caller.is_local or service.is_read_only
         if is_alone and answers_alone(service, self.handshake, connection, waiting, payload):
             return
         if self.throttle.limits_large and not self.throttle.takes_write(waiting, len(payload)):
@@ -523,29 +531,23 @@ class Replica:
             reply = encode_reply(xid, -1, ErrorCode.SYSTEM_ERROR)
             answer(service, connection, waiting, reply)
         elif proposer is not None:
-            request = self._decode(op, payload) if op != _MULTI else self._late_multi(payload)
-            if isinstance(request, UnreadableError):
-                self._answer_after_writes(connection, waiting, xid, request.code)
-                return
-            caller = connection.caller
+            most = self._max_acl_entries
+            request: Any
+            if op == _MULTI and may_be_long_multi(len(payload) - _HEADER_SIZE, self._slice_size):
+                request = LateMulti(payload, _HEADER_SIZE, service.max_field, most)
+            else:
+                request = decode_write(op, payload, _HEADER_SIZE, service.max_field, most)
+                if isinstance(request, UnreadableError):
+                    self._answer_after_writes(connection, waiting, xid, request.code)
+                    return
             if not proposer.is_owner(caller.session_id, service.server_id):
                 caller = caller._replace(is_moved=True)
             proposer.propose(caller, xid, op, request, connection, waiting)
         elif self.forwarder is not None:
             if service.audits is not None:
-                waiting.request = self._decode(op, payload)
+                most = self._max_acl_entries
+                waiting.request = decode_write(op, payload, _HEADER_SIZE, service.max_field, most)
             self.forwarder.forward(connection, waiting, payload[_HEADER_SIZE:])
-
-    def _decode(self, op: int, payload: bytes) -> Any:
-        """See `decode_write`."""
-        most = self.options.prepare.max_acl_entries
-        return decode_write(op, payload, _HEADER_SIZE, self.service.max_field, most)
-
-    def _late_multi(self, payload: bytes) -> Any:
-        """A multi; one that may be long is not decoded yet."""
-        prepare = self.options.prepare
-        late = LateMulti(payload, _HEADER_SIZE, self.service.max_field, prepare.max_acl_entries)
-        return late if late.may_be_long(prepare.slice_size) else self._decode(_MULTI, payload)
 
     def _refuse_large(self, connection: Connection) -> None:
         self.statistics.large_refusals += 1

@@ -21,6 +21,12 @@ _MULTI: Final = OpCode.MULTI.value
 _WITH_PATH_AND_STAT: Final = frozenset(
     (OpCode.CREATE2.value, OpCode.CREATE_CONTAINER.value, OpCode.CREATE_TTL.value)
 )
+_WITH_PATH: Final = _WITH_PATH_AND_STAT | {_CREATE}
+# What stands before the result of an operation that succeeded.
+_MULTI_HEADERS: Final = {
+    type_: _MULTI_HEADER.pack(_CREATE2 if type_ in _WITH_PATH_AND_STAT else type_, False, 0)
+    for type_ in sorted(_WITH_PATH | {_DELETE, OpCode.SET_DATA.value, OpCode.CHECK.value})
+}
 _WITH_STAT: Final = frozenset((OpCode.SET_DATA.value, OpCode.SET_ACL.value))
 
 
@@ -75,10 +81,8 @@ def _results(results: Sequence[OpResult]) -> list[bytes]:
             parts.append(_MULTI_HEADER.pack(-1, False, error))
             parts.append(_INT.pack(error))
             continue
-        if type_ in _WITH_PATH_AND_STAT:
-            type_ = _CREATE2
-        parts.append(_MULTI_HEADER.pack(type_, False, 0))
-        if path is not None and (type_ in (_CREATE, _CREATE2)):
+        parts.append(_MULTI_HEADERS[type_])
+        if path is not None and type_ in _WITH_PATH:
             parts.append(encode_string(path))
         if stat is not None and type_ != _CREATE:
             parts.append(stat)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from keepfast.wire import CreateMode
+from keepfast.wire import CreateMode, OpCode
 
 
 class Mode(NamedTuple):
@@ -31,3 +31,7 @@ MODES: Final = {
     )
     for mode in CreateMode
 }
+
+# Types of requests that create a znode; those with special rules.
+RARE_CREATES: Final = frozenset((OpCode.CREATE_CONTAINER.value, OpCode.CREATE_TTL.value))
+CREATES: Final = RARE_CREATES | {OpCode.CREATE.value, OpCode.CREATE2.value}

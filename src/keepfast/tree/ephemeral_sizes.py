@@ -25,7 +25,8 @@ class EphemeralSizes:
 
     def begin(self) -> None:
         """The next txn is prepared."""
-        self._steps.clear()
+        if self._steps:
+            self._steps.clear()
 
     def total(self, session_id: int) -> int:
         """The size of all."""

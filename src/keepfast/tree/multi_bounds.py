@@ -6,7 +6,7 @@ of the whole txn is known too late for that: by then the memory is used, and oth
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from keepfast.tree.prepare_options import PrepareOptions
 from keepfast.wire import OPEN_ACL, AclList, ErrorCode, KeeperError
@@ -36,25 +36,22 @@ class MultiBounds:
         # The short lists among them: the tree's table takes each when the txn is installed.
         self._lists: set[AclList] = set()
 
-    def expect(self, request: Any) -> None:
-        """An operation is about to be computed. Raises MultiTooLarge if its ACL is too long."""
-        acl = getattr(request, "acl", None)
+    def expect(self, acl: AclList | None) -> None:
+        """A create is about to be computed. Raises MultiTooLarge if its ACL is too long."""
         # Checking the entries takes longest of all.
         if acl is not None and len(acl) > max(self._entries_left, _FEW):
             raise MultiTooLarge
 
-    def add(self, body: Any, encoded: bytes, is_reserved: bool) -> bytes:
-        """One more operation, and its bytes; returns these back. Raises MultiTooLarge.
+    def add(self, size_bytes: int, acl: AclList | None, is_reserved: bool) -> None:
+        """One more operation, maybe with an ACL. Raises MultiTooLarge.
 
         `is_reserved`: the multi has touched what is below /zookeeper, and is applied in one piece.
         """
-        self._bytes_left -= len(encoded)
+        self._bytes_left -= size_bytes
         self._count += 1
-        acl = getattr(body, "acl", None)
         if acl is not None and acl is not OPEN_ACL and (len(acl) > _FEW or acl not in self._lists):
             self._entries_left -= len(acl)
             self._lists.add(acl)
         is_long = is_reserved and self._count > _MAX_RESERVED
         if self._bytes_left < 0 or self._entries_left < 0 or is_long:
             raise MultiTooLarge
-        return encoded

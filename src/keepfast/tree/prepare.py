@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from keepfast.tree.caller import Caller
-from keepfast.tree.create_modes import MODES, Mode
+from keepfast.tree.create_modes import CREATES, MODES, RARE_CREATES, Mode
 from keepfast.tree.digest import DIGEST_VERSION
 from keepfast.tree.ephemeral_sizes import EphemeralSizes, path_size
 from keepfast.tree.install import install, multi_results
@@ -112,9 +112,7 @@ _ACL: Final = ChangeKind.ACL.value
 _ERROR: Final = OpCode.ERROR.value
 _MULTI: Final = OpCode.MULTI.value
 _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
-_CREATE_TTL: Final = OpCode.CREATE_TTL.value
 _CREATE_CONTAINER: Final = OpCode.CREATE_CONTAINER.value
-_RARE_CREATES: Final = frozenset((_CREATE_TTL, _CREATE_CONTAINER))
 _NO_OWNER: Final = bytes(8)
 _LAST_INT: Final = (1 << 31) - 1
 # A name that begins so may be no name at all; a character takes at most so many bytes.
@@ -164,10 +162,8 @@ class Preparer:
         that fails is a txn too. Otherwise a refused request raises KeeperError; it leaves nothing
         behind, but its zxid is used up: log an ErrorTxn with the code.
         """
-        handler = self._begin(zxid, type_)
-        return self._entry(
-            caller, cxid, zxid, time_ms, type_, handler(self, caller, zxid, time_ms, type_, request)
-        )
+        body = self._begin(zxid, type_)(self, caller, zxid, time_ms, type_, request)
+        return self._entry(caller, cxid, zxid, time_ms, type_, body)
 
     def is_long(self, caller: Caller, type_: int, request: Any) -> bool:
         """Whether a request is prepared in slices, by `prepare_long`."""
@@ -332,10 +328,10 @@ class Preparer:
     def _create(self, caller: Caller, zxid: int, time_ms: int, type_: int, request: Any) -> TxnBody:
         path, data, acl, flags, *more = request
         mode = MODES.get(flags)
-        if mode is None or mode.is_rare or type_ in _RARE_CREATES:
-            ttl = more[0] if more else _NO_TTL
-            mode = checked_mode(self._options, flags, type_, ttl, path)
-        self._check_session(caller, mode.is_ephemeral)
+        if mode is None or mode.is_rare or type_ in RARE_CREATES:
+            mode = checked_mode(self._options, flags, type_, more[0] if more else _NO_TTL, path)
+        is_ephemeral_mode, is_sequential, _, has_ttl, is_rare, has_owner = mode
+        self._check_session(caller, is_ephemeral_mode)
         slash = path.rfind("/")
         if slash < 0 or "\0" in path:
             raise KeeperError(ErrorCode.BAD_ARGUMENTS, path)
@@ -350,7 +346,7 @@ class Preparer:
             self._check_permission(caller, parent.acl, Perms.CREATE, path)
         stat = parent.stat
         cversion = cversion_of(stat)
-        if mode.is_sequential:
+        if is_sequential:
             path = f"{path}{cversion:010d}"
         name = path[slash + 1 :]
         if (
@@ -369,18 +365,18 @@ class Preparer:
             check_quota(self._tree, path, len(data) if data else 0, 1)
         if path == _LIMITS_OF_ROOT:
             raise KeeperError(ErrorCode.BAD_ARGUMENTS, "the root has no quota")
-        owner = self._owner(caller, mode, path, request) if mode.has_owner else 0
+        owner = self._owner(caller, mode, path, request) if has_owner else 0
         following = cversion + 1 if cversion < _LAST_INT else -_LAST_INT - 1
         if following > cversion:
             stat = stat_after_create(stat, following, zxid)
         above = PendingNode(parent.data, parent.acl, stat, parent.child_count + 1)
         node = PendingNode(data, acl, stat_of_create(zxid, time_ms, owner), 0)
         pending.put_below(zxid, parent_path, parent, above, path, None, node, _CREATED)
-        if mode.is_rare:
-            if mode.has_ttl:
+        if is_rare:
+            if has_ttl:
                 return CreateTTLTxn(path, data, acl, following, request.ttl)
             return CreateContainerTxn(path, data, acl, following)
-        body: TxnBody = _new_tuple(CreateTxn, (path, data, acl, mode.is_ephemeral, following))
+        body: TxnBody = _new_tuple(CreateTxn, (path, data, acl, is_ephemeral_mode, following))
         return body
 
     def _check_new_path(self, path: str) -> None:
@@ -562,9 +558,13 @@ class Preparer:
             if not number % self._slice_size:
                 yield
             try:
-                bounds.expect(request)
+                has_acl = type_ in CREATES
+                if has_acl:
+                    bounds.expect(request.acl)  # type: ignore[union-attr]  # of a create
                 body = _SUB_HANDLERS[type_](self, caller, zxid, time_ms, type_, request)
-                encoded = bounds.add(body, encode_txn_body(body), zxid in self._pending.reserved)
+                acl = body.acl if has_acl else None  # type: ignore[union-attr]
+                encoded = encode_txn_body(body)
+                bounds.add(len(encoded), acl, zxid in self._pending.reserved)
             except KeeperError as error:
                 yield from self._pending.roll_back_in_slices(zxid, digest, self._slice_size)
                 self._ephemeral_sizes.roll_back()

@@ -85,7 +85,7 @@ def encode_string(text: str | None) -> bytes:
     """A ustring: length and bytes."""
     if text is None:
         return NULL
-    raw = encode_text(text)
+    raw = text.encode() if text.isascii() else encode_text(text)
     return INT.pack(len(raw)) + raw
 
 

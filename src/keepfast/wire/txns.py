@@ -226,9 +226,29 @@ _ENCODE: Final[CodecTable[type[Any], Callable[[Any], bytes]]] = CodecTable(
 )
 # A closeSession without a list.
 _ENCODE[type(None)] = lambda _: b""
+
+
+def _encode_multi(body: MultiTxn) -> bytes:
+    """As the codec of MultiTxn does it, without a call for each operation."""
+    txns = body.txns
+    if txns is None:
+        return _pack_int(-1)
+    parts = [_pack_int(len(txns))]
+    for type_, data in txns:
+        if data is None:
+            parts.append(_pack_sub_txn(type_, -1))
+        else:
+            parts += (_pack_sub_txn(type_, len(data)), data)
+    return b"".join(parts)
+
+
+_ENCODE[MultiTxn] = _encode_multi
 # Bound once: on the hot path each attribute lookup shows.
 _pack_header = _HEADER.pack
 _pack_digest = _DIGEST.pack
+_pack_int = Struct(">i").pack
+# Type, and the length of the body after it.
+_pack_sub_txn = Struct(">ii").pack
 _unpack_header = _HEADER.unpack_from
 _unpack_digest = _DIGEST.unpack_from
 _new_tuple: Final[Callable[[type[Any], Any], Any]] = tuple.__new__
