@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from keepfast.quorum import Chain, DiskOrder, Learner, LearnerFacts, QuorumOptions, StoreEpochs
 from keepfast.quorum.chains import Run
-from keepfast.quorum.hello import LeaderHello, encode_leader_hello
+from keepfast.quorum.hello import (
+    LeaderHello,
+    LearnerHello,
+    StoredIdentity,
+    decode_learner_hello,
+    encode_leader_hello,
+    encode_learner_hello,
+)
+from keepfast.sim.disk_damage import remove_file
 from keepfast.sim.host import Host
 from keepfast.sim.memory_disk import MemoryDisk
 from keepfast.sim.simulated_world import World
 from keepfast.storage import Epochs, Store, StoreOptions, data_directory, load_manifest
 from keepfast.storage.manifest import store_manifest
 from keepfast.wire import PacketType, QuorumPacket, ServerId, Zxid, make_zxid
-from tests.replica.simulated import Ensemble, member_of, process_of, started
+from tests.replica.simulated import Ensemble, PlainClient, member_of, process_of, started
 
 OTHER = "ff" * 16
 
@@ -53,6 +61,34 @@ def test_identity_of_an_established_leader__keeps_it_away_from_another_ensemble(
     ensemble.pass_ticks(30)
     assert not process_of(host).is_serving
     assert any("notes" in line and "ensemble" in line for line in ensemble.world.trace.lines())
+
+
+def test_leader_that_lost_its_manifest__takes_the_identity_that_its_quorum_has_stored() -> None:
+    """No record proves it to them. A server that has one would be locked out (seed 7011147)."""
+    ensemble = started(3)
+    leader = ensemble.leading()
+    identity = member_of(leader).state.ensemble
+    ensemble.part_unnoticed(leader)
+    PlainClient(ensemble, leader)
+    ensemble.pass_ms(20)
+    assert process_of(leader).store.durable == make_zxid(1, 1)
+    ensemble.kill(1, 2, 3)
+    ensemble.world.network.heal()
+    damaged = ensemble.world.hosts[ServerId(2)]
+    remove_file(damaged.disk, damaged.directory.manifest)
+    ensemble.world.checkers.damaged(damaged.server_id)
+    ensemble.lead(2, 1)
+    ensemble.write("/a")
+    ensemble.start(3)
+    assert {member_of(each).state.ensemble for each in ensemble.up()} == {identity}
+
+
+def test_hello__has_the_identity_that_is_stored_and_not_proven() -> None:
+    hello = LearnerHello(ServerId(2), True, 4, Zxid(0), "", StoredIdentity(OTHER, 3))
+    assert decode_learner_hello(encode_learner_hello(hello)) == hello
+    # Without: as servers before this say it.
+    plain = hello._replace(unproven=None)
+    assert decode_learner_hello(encode_learner_hello(plain)) == plain
 
 
 def test_epochs_of_a_chain__are_those_of_its_records() -> None:

@@ -32,6 +32,7 @@ from keepfast.quorum.election import (
 from keepfast.quorum.hello import (
     TREE_SIGNATURE,
     LeaderState,
+    StoredIdentity,
     decode_said,
     decode_snap_digests,
     encode_snap,
@@ -133,6 +134,7 @@ __all__ = [
     "StoreEpochs",
     "StoreMembership",
     "StoreSecret",
+    "StoredIdentity",
     "TreeStream",
     "TruncateLog",
     "UseMembership",

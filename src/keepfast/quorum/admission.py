@@ -5,7 +5,7 @@ An invalid hello closes its own link and has no other effect: PeerProtocolError.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from keepfast.quorum.hello import LearnerHello
 from keepfast.quorum.learner_link import LearnerLink, Step
@@ -69,3 +69,10 @@ def doubles_of(
         if one.step is Step.CURRENT and now_ms - one.heard_ms <= options.tick_ms:
             raise PeerProtocolError(f"server {hello.server_id} follows already")
     return found
+
+
+def latest_identity(voters: Iterable[LearnerLink]) -> str | None:
+    """Of the identities that these have stored and cannot prove, the one of the latest epoch."""
+    stored = [one.hello.unproven for one in voters if one.hello is not None]
+    known = [each for each in stored if each is not None]
+    return max(known, key=lambda each: each.since).ensemble if known else None

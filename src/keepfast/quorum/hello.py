@@ -6,6 +6,10 @@ the identity of the ensemble and the learner's chain travel after them.
     identity, after LearnerInfo and after the protocol version of LEADERINFO
     4    "KFid"
     16   identity of the ensemble; all 0: there is none yet
+
+    after that of a learner, where it has stored one that it cannot prove
+    16   that identity
+    8    the epoch that it is stored with
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from keepfast.wire import (
 _MAGIC: Final = b"KFid"
 _IDENTITY: Final = Struct(">4s16s")
 _NONE: Final = bytes(16)
+_STORED: Final = Struct(">16sq")
 _INFO_34: Final = Struct(">qi")
 _INFO: Final = Struct(">qiq")
 _INT: Final = Struct(">i")
@@ -39,6 +44,13 @@ _STATE: Final = Struct(">4sqQQ")
 TREE_SIGNATURE: Final = encode_string("BenWasHere")
 
 
+class StoredIdentity(NamedTuple):
+    """An identity that a server has stored, and the epoch of the leader that named it."""
+
+    ensemble: str
+    since: int
+
+
 class LearnerHello(NamedTuple):
     """A learner introduces itself."""
 
@@ -48,6 +60,8 @@ class LearnerHello(NamedTuple):
     config_version: Zxid
     # None: it is not a Keepfast server; "": it belongs to no ensemble yet.
     ensemble: str | None
+    # What it may belong to, where it cannot prove that this was ever committed.
+    unproven: StoredIdentity | None = None
 
 
 def encode_learner_hello(hello: LearnerHello) -> QuorumPacket:
@@ -55,6 +69,8 @@ def encode_learner_hello(hello: LearnerHello) -> QuorumPacket:
     kind = PacketType.FOLLOWERINFO if hello.is_follower else PacketType.OBSERVERINFO
     data = _INFO.pack(hello.server_id, PROTOCOL_VERSION, hello.config_version)
     data += _encode_identity(hello.ensemble)
+    if hello.unproven is not None:
+        data += _STORED.pack(bytes.fromhex(hello.unproven.ensemble), hello.unproven.since)
     return QuorumPacket(kind.value, make_zxid(hello.accepted_epoch, 0), data)
 
 
@@ -75,6 +91,7 @@ def decode_learner_hello(packet: QuorumPacket) -> LearnerHello:
         packet.zxid >> 32,
         config_version,
         _decode_identity(data[_INFO.size :]),
+        _decode_stored(data[_INFO.size + _IDENTITY.size :]),
     )
 
 
@@ -172,6 +189,13 @@ def decode_said(packet: QuorumPacket) -> bytes | None:
 
 def _encode_identity(ensemble: str | None) -> bytes:
     return _IDENTITY.pack(_MAGIC, bytes.fromhex(ensemble) if ensemble else _NONE)
+
+
+def _decode_stored(data: bytes) -> StoredIdentity | None:
+    if len(data) < _STORED.size:
+        return None
+    identity, since = _STORED.unpack_from(data)
+    return StoredIdentity(identity.hex(), since)
 
 
 def _decode_identity(data: bytes) -> str | None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 
 from keepfast.quorum.acknowledged import agreed_point, designated_leader
-from keepfast.quorum.admission import check_kinship, check_member, doubles_of
+from keepfast.quorum.admission import check_kinship, check_member, doubles_of, latest_identity
 from keepfast.quorum.confirmations import Confirmations
 from keepfast.quorum.effects import Hangup, PrepareTree, StoreEpochs
 from keepfast.quorum.hello import (
@@ -366,13 +366,14 @@ class Leader:
 
         Each server stores it with the epoch that it agrees to. So once a term is established a
         quorum has it, and the leader of every later term, whose epoch is the highest of its quorum.
-        One from a term that never was is forgotten: see `Following`.
+        One from a term that never was is forgotten: see `Following`. A leader that lost its own
+        takes the latest that its quorum has stored: a new one would lock out whoever has records.
         """
-        if self._ensemble is None and all(
-            learner.hello is None or learner.hello.ensemble is not None
-            for learner in self.learners.values()
-        ):
-            self._ensemble = self._means.new_ensemble()
+        learners = self.learners.values()
+        is_ours = all(one.hello is None or one.hello.ensemble is not None for one in learners)
+        if self._ensemble is None and is_ours:
+            voters = filter(self._is_voting, learners)
+            self._ensemble = latest_identity(voters) or self._means.new_ensemble()
 
     def _ask(self, learner: LearnerLink) -> None:
         hello = LeaderHello(self._own_epoch(), self._ensemble or "")

@@ -32,6 +32,7 @@ from keepfast.quorum.hello import (
     EpochAck,
     LeaderState,
     LearnerHello,
+    StoredIdentity,
     decode_leader_hello,
     decode_leader_state,
     encode_epoch_ack,
@@ -73,6 +74,8 @@ class LearnerFacts(NamedTuple):
     has_voice: bool
     # Its data count; an observer's may, those of a damaged server do not.
     is_whole: bool
+    # To which ensemble it may belong, where that is not known for sure.
+    unproven: StoredIdentity | None = None
 
 
 class EndOfFollowing(NamedTuple):
@@ -162,6 +165,7 @@ class Learner:
             facts.accepted_epoch,
             facts.config_version,
             facts.ensemble or "",
+            facts.unproven,
         )
         self._send(encode_packet(encode_learner_hello(hello)))
 

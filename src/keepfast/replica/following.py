@@ -17,6 +17,7 @@ from keepfast.quorum import (
     MemberRole,
     Membership,
     Standing,
+    StoredIdentity,
     decode_said,
     decode_snap_digests,
     note,
@@ -88,15 +89,18 @@ class Following:
         state = self._state
         is_whole = state.standing is Standing.WHOLE and state.tree is not None
         chain = state.history().chain() if is_whole else Chain(Zxid(-1))
+        proven, stored = self._known_ensemble(), state.ensemble
+        is_unproven = proven is None
         facts = LearnerFacts(
             state.server_id,
             state.accepted_epoch,
             state.current_epoch,
             chain,
-            self._known_ensemble(),
+            proven,
             state.quorums.current.version,
             self._has_voice,
             is_whole,
+            StoredIdentity(stored, state.ensemble_since) if stored and is_unproven else None,
         )
         return Learner(facts, state.options, state.append, state.order, state.now_ms)
 
