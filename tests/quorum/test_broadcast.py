@@ -213,3 +213,39 @@ def test_up_to_date__tells_the_state_to_a_server_of_our_kind_alone() -> None:
     assert decode_leader_state(told[ours]) == LeaderState(leader.last_committed, 1, 2)
     assert told[apache].data is None
     assert decode_leader_state(told[apache]) is None
+
+
+@pytest.mark.parametrize(
+    ("current_epoch", "last", "is_over"),
+    [
+        (1, START, False),
+        (0, Zxid(START + 1), False),
+        (1, Zxid(START + 1), True),
+        (2, Zxid(START - 1), True),
+    ],
+)
+def test_voter_that_promises_and_has_more__ends_the_term(
+    current_epoch: int, last: Zxid, is_over: bool
+) -> None:
+    """Elections see to it that none does; where one has all the same, nothing of it is cut off."""
+    leader, ours, _, _ = leading()
+    leader.phase, leader.epoch = LeaderPhase.DISCOVERY, 3
+    leader.learners[ours].step = Step.ASKED
+    leader.on_packet(ours, encode_epoch_ack(EpochAck(current_epoch, last, None)), 1)
+    assert (leader.end is not None) is is_over
+
+
+def test_learner__does_not_serve_before_all_that_was_committed_is_applied() -> None:
+    facts = LearnerFacts(ServerId(2), 1, 1, Chain(START), None, Zxid(0), True, True)
+    learner = Learner(facts, QuorumOptions(), lambda *_: None, lambda _: None, 0)
+    learner.stage, learner.epoch = Stage.ACTIVE, 1
+    assert learner.may_serve
+    for zxid, entry in TXNS:
+        learner.on_packet(QuorumPacket(PacketType.PROPOSAL.value, zxid, entry), 1)
+    assert learner.may_serve
+    learner.committed = LAST
+    assert not learner.may_serve
+    learner.durable = LAST
+    assert not learner.may_serve
+    assert len(list(learner.take_due(lambda _entry: True))) == len(TXNS)
+    assert learner.may_serve
