@@ -409,7 +409,7 @@ class Process:
         network = self.world.options.network
         if not network.max_stall_us or self.world.is_calm:
             return True
-        if self.rng.random() >= network.stall_chance:
+        if self.rng.random() < 1 - network.stall_chance:
             return True
         self.world.agenda.after(
             self.rng.randint(1, network.max_stall_us),
