@@ -58,15 +58,18 @@ class Machine:
             (programs / name).chmod(0o755)
         root = folder / "root"
         root.mkdir()
-        self._output = (folder / "output").open("wb+")
-        self._errors = (folder / "errors").open("wb+")
+        # Opened apart from what the shell writes to: one open file has one position, and looking at
+        # it from here would move the place at which the shell writes next.
+        outputs = [(folder / name).open("wb") for name in ("output", "errors")]
+        self._output = (folder / "output").open("rb")
+        self._errors = (folder / "errors").open("rb")
         self._seen = 0
         self._shell = subprocess.Popen(
             _unshare(sys.executable, "-m", "tests.docs.inside", str(root)),
             stdin=subprocess.PIPE,
-            stdout=self._output,
+            stdout=outputs[0],
             # The shell's own: that a job was killed, for example.
-            stderr=self._errors,
+            stderr=outputs[1],
             cwd=PROJECT,
             env={
                 "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -75,6 +78,8 @@ class Machine:
                 "LC_ALL": "C.UTF-8",
             },
         )
+        for output in outputs:
+            output.close()
         # Each job is a group of processes of its own, as in a shell on a terminal, so that one can
         # be interrupted.
         self._write("set -m")
