@@ -15,11 +15,11 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Coroutine
 from enum import Enum
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from keepfast.harness.local_ports import LOCAL_HOST
 from keepfast.server import LAST_TURNS, close_listener
+from keepfast.storage import ClosedOnExit
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class _Wire:
             self.flows.set()
 
 
-class Network:
+class Network(ClosedOnExit):
     """Forwards what servers send each other, unless a link is cut.
 
     Runs its own thread; `close` it, or use it in a `with` block.
@@ -76,17 +76,6 @@ class Network:
         # Connections by who dialled whom.
         self._connections: dict[asyncio.StreamWriter, tuple[int, int]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def route(self, source: int, target: int, port: int) -> int:
         """A port at which `source` reaches `port` of `target`."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 import sys
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from keepfast.storage import ClosedOnExit
 
 LOCAL_HOST: Final = "127.0.0.1"
 
@@ -21,7 +22,7 @@ def free_ports(count: int) -> list[int]:
         return ports.numbers
 
 
-class HeldPorts:
+class HeldPorts(ClosedOnExit):
     """Ports that nobody else is given, also while the servers that they are for are down.
 
     The numbers come from the range that the system gives to outgoing connections: without a hold,
@@ -44,14 +45,3 @@ class HeldPorts:
     def close(self) -> None:
         """Let them go."""
         self._sockets.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

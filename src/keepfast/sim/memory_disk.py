@@ -19,21 +19,19 @@ counted and works on a dead disk.  One thread at a time.
 import errno
 import random
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self
 
 from keepfast.sim.disk_faults import CallHook, DiskCall, Fault, FaultTable, PowerLoss
 from keepfast.sim.memory_crash import ContentMemo, Limits, enumerate_choices, random_choices
 from keepfast.sim.memory_inodes import DirectoryInode, FileInode
 from keepfast.sim.memory_volume import Volume, fail, normalised
-from keepfast.storage import Buffer, Disk, Names
+from keepfast.storage import Buffer, ClosedOnExit, Disk, Names
 
 
 def _no_clock() -> float:
     return 0.0
 
 
-class _MemoryHandle:
+class _MemoryHandle(ClosedOnExit):
     """An open file of a `MemoryDisk`; it dies with the power."""
 
     __slots__ = ("_disk", "_inode", "_is_open", "_path", "_volume")
@@ -57,17 +55,6 @@ class _MemoryHandle:
             self._is_open = False
             self._inode.handles -= 1
             self._volume.release(self._inode)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class MemoryReadFile(_MemoryHandle):

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from keepfast.storage.catch_up import fitting_snapshot, is_recent, record_packets, tree_packets
 from keepfast.storage.disk import (
     Buffer,
+    ClosedOnExit,
     Disk,
     Names,
     ReadFile,
     RealDisk,
+    RealReadFile,
     RealWriteFile,
     WriteFile,
     read_file,
@@ -108,6 +110,7 @@ __all__ = [
     "VERSION_DIRECTORY",
     "Buffer",
     "BytesFile",
+    "ClosedOnExit",
     "Compression",
     "DataDirectory",
     "DirectoryUse",
@@ -128,6 +131,7 @@ __all__ = [
     "Progress",
     "ReadFile",
     "RealDisk",
+    "RealReadFile",
     "RealWriteFile",
     "Recovery",
     "Rescue",

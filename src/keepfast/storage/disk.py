@@ -198,7 +198,27 @@ class Disk(Protocol):
         """Whether anybody holds the lock; changes nothing, and makes no file."""
 
 
-class _RealHandle:
+class ClosedOnExit:
+    """Something with a `close`, which the end of a `with` calls."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Release what it holds; closing twice is allowed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _RealHandle(ClosedOnExit):
     """What the two kinds of open file share: the descriptor, its name and its end."""
 
     __slots__ = ("_descriptor", "_path")
@@ -215,17 +235,6 @@ class _RealHandle:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class RealWriteFile(_RealHandle):

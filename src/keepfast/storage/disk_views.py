@@ -11,10 +11,9 @@ as the planned one.
 import errno
 import os
 from collections.abc import Callable
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn
 
-from keepfast.storage.disk import Disk, Names, ReadFile, WriteFile
+from keepfast.storage.disk import ClosedOnExit, Disk, Names, ReadFile, WriteFile
 from keepfast.storage.layout import DataDirectory
 from keepfast.storage.manifest import Manifest, encode_manifest
 
@@ -30,7 +29,7 @@ def ignore_reads(path: str, size: int) -> None:
     """Nobody watches."""
 
 
-class _ViewedFile:
+class _ViewedFile(ClosedOnExit):
     """A file of the disk below, cut at `limit`, that reports what is read from it."""
 
     def __init__(self, file: ReadFile, path: str, on_read: OnRead, limit: int | None) -> None:
@@ -55,19 +54,8 @@ class _ViewedFile:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class BytesFile:
+class BytesFile(ClosedOnExit):
     """A file whose content is in memory."""
 
     def __init__(self, data: bytes) -> None:
@@ -78,20 +66,6 @@ class BytesFile:
 
     def read_at(self, offset: int, size: int) -> bytes:
         return self._data[offset : offset + size]
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class ReadOnlyDisk:

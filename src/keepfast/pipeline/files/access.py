@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from keepfast.pipeline.files.layout import is_remote, local_path
-from keepfast.storage import ReadFile
+from keepfast.storage import ClosedOnExit, ReadFile, RealReadFile
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -21,26 +20,10 @@ if TYPE_CHECKING:
 _ARROW_SCHEMES = {"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "mock"}
 
 
-class LocalFile:
-    """A file of the local disk; see `storage.ReadFile`."""
+class LocalFile(RealReadFile):
+    """A file of the local disk, and where it is a hole."""
 
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        # A damaged length may ask for gigabytes, and the kernel wants the buffer first.
-        size = min(size, max(0, self.size() - offset))
-        data = os.pread(self._descriptor, size, offset)
-        if len(data) == size:
-            return data
-        parts = [data]
-        while data and (done := sum(map(len, parts))) < size:
-            data = os.pread(self._descriptor, size - done, offset + done)
-            parts.append(data)
-        return b"".join(parts)
+    __slots__ = ()
 
     def data_end(self, offset: int) -> int:
         """The end of the first stretch at or after `offset` that is not a hole; -1 if none is.
@@ -62,24 +45,8 @@ class LocalFile:
         except OSError:
             return offset
 
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class _RemoteFile:
+class _RemoteFile(ClosedOnExit):
     """A file of another file system, as a seekable object."""
 
     def __init__(self, file: Any, size: int) -> None:
@@ -99,22 +66,12 @@ class _RemoteFile:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def open_file(path: str) -> ReadFile:
     """Open a local path or an address; every failure is an OSError."""
     if not is_remote(path):
-        return LocalFile(local_path(path))
+        place = local_path(path)
+        return LocalFile(os.open(place, os.O_RDONLY | os.O_CLOEXEC), place)
     if is_of_arrow(path):
         system, inner = arrow_system(path)
         file = system.open_input_file(inner)
