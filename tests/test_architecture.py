@@ -41,7 +41,6 @@ CYCLES: dict[str, frozenset[str]] = {
         )
     ),
     "tree": frozenset(("fuzzy", "strict", "tree")),
-    "pipeline": frozenset(("history", "session", "sources", "staging", "state", "streams")),
     "console": frozenset(
         ("change_routes", "console_app", "endpoints", "live_routes", "past_routes")
     ),

@@ -14,7 +14,7 @@ import pytest
 
 from keepfast.pipeline.api import change_feed, state_at
 from keepfast.pipeline.engine.auditing import audit_places
-from keepfast.pipeline.engine.sources import read_table
+from keepfast.pipeline.engine.table_reads import read_table
 from keepfast.pipeline.feeds.feed import FollowOptions, follow_history, write_history
 from keepfast.pipeline.files import staging
 from keepfast.pipeline.files.layout import PlaceError, list_local

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from keepfast.pipeline.decode import FileOrigin, SnapshotReader, decode_log, open_file
-from keepfast.pipeline.engine.sources import read_table
+from keepfast.pipeline.engine.table_reads import read_table
 from keepfast.pipeline.schemas import TXN_SCHEMA, ZNODE_SCHEMA, spark_schema
 from tests.cases import CASES_DIR
 from tests.pipeline.histories import log_of, random_entries

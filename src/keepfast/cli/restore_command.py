@@ -25,7 +25,6 @@ from keepfast.pipeline import (
     RestoreRefused,
     chain_at,
     chain_here,
-    directory_of,
     ensemble_state,
     is_object_store,
     list_chains,
@@ -69,7 +68,7 @@ def run_restore(options: RestoreOptions) -> int:
 
 def _restore(options: RestoreOptions, moment: Moment, of: str, places: tuple[str, ...]) -> int:
     ensemble = open_ensemble(places)
-    sources = tuple(directory_of(server) for server in ensemble.servers)
+    sources = tuple(server.data_directory for server in ensemble.servers)
     with reading("replaying") as (disk, out), explained():
         state = ensemble_state(disk, ensemble, moment)
         try:

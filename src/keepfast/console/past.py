@@ -33,7 +33,6 @@ from keepfast.pipeline import (
     ServerFiles,
     ZnodeChange,
     differences,
-    directory_of,
     ensemble_state,
     moment_of,
     one_ensemble,
@@ -217,7 +216,7 @@ class Past:
     def _points_of(
         self, server: ServerFiles
     ) -> Iterator[tuple[tuple[str, int], list[tuple[int, int]]]]:
-        directory = directory_of(server)
+        directory = server.data_directory
         try:
             names = list_directory(self.disk, directory).logs
         except StorageError:
@@ -317,7 +316,7 @@ def _stat(node: Node) -> Stat:
 
 
 def _facts_of(server: ServerFiles) -> LocalFacts:
-    directory = directory_of(server)
+    directory = server.data_directory
     newest = max(
         (
             (parsed[0], entry)

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from keepfast.pipeline.engine.auditing import audit_places
 from keepfast.pipeline.engine.session import open_session
-from keepfast.pipeline.engine.sources import read_table
 from keepfast.pipeline.engine.sources import register as register_files
 from keepfast.pipeline.engine.stages import AuditOptions
+from keepfast.pipeline.engine.table_reads import read_table
 from keepfast.pipeline.feeds.feed import absolute_place, history_frame, seen_by_tasks
 from keepfast.pipeline.feeds.history_source import HistorySource
 from keepfast.pipeline.feeds.state_source import FORMAT, StateSource

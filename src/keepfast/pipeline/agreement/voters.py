@@ -16,7 +16,7 @@ from keepfast.pipeline.agreement.electorate import (
     with_version_of_name,
 )
 from keepfast.pipeline.files.layout import EnsembleFiles, ServerFiles
-from keepfast.storage import DataDirectory, Disk, list_directory, load_manifest, load_tree
+from keepfast.storage import Disk, list_directory, load_manifest, load_tree
 from keepfast.tree import CONFIG, Tree
 from keepfast.wire import StorageError
 
@@ -64,13 +64,9 @@ def electorate_by_files(
     return electorate_of(servers, texts)
 
 
-def _directory_of(server: ServerFiles) -> DataDirectory:
-    return DataDirectory(server.snapshots_dir, server.logs_dir)
-
-
 def _newest_config(disk: Disk, server: ServerFiles) -> str:
     """The text in the newest snapshot that can be read in full."""
-    directory = _directory_of(server)
+    directory = server.data_directory
     try:
         names = list_directory(disk, directory).snapshots
     except (StorageError, OSError):
@@ -87,7 +83,7 @@ def _newest_config(disk: Disk, server: ServerFiles) -> str:
 def _in_manifest(disk: Disk, server: ServerFiles) -> str:
     """The membership that a Keepfast server knew to be committed."""
     try:
-        manifest = load_manifest(disk, _directory_of(server))
+        manifest = load_manifest(disk, server.data_directory)
     except (StorageError, OSError):
         return ""
     return "" if manifest is None else (manifest.membership or b"").decode("utf-8", "replace")

@@ -30,7 +30,7 @@ from keepfast.pipeline.backup.chains import (
 )
 from keepfast.pipeline.files.layout import EnsembleFiles
 from keepfast.pipeline.replay.restore import RestoreRefused, restore_state
-from keepfast.pipeline.replay.state import directory_of, ensemble_state
+from keepfast.pipeline.replay.state import ensemble_state
 from keepfast.storage import Disk, Epochs, Frame, RealDisk, Store, replay
 from keepfast.wire import StorageError, Zxid, canonical_entry, decode_entry, epoch_of, format_zxid
 
@@ -131,7 +131,7 @@ def _is_same(one: bytes, other: bytes) -> bool:
 
 
 def _logs(disk: Disk, ensemble: EnsembleFiles) -> list[ServerLog]:
-    return [ServerLog(disk, directory_of(server), server.server) for server in ensemble.servers]
+    return [ServerLog(disk, server.data_directory, server.server) for server in ensemble.servers]
 
 
 def _head_of(log: ServerLog, near: Zxid) -> Zxid:
@@ -165,7 +165,7 @@ def _begin(disk: Disk, ensemble: EnsembleFiles, place: str, now: datetime) -> Ba
             "keepfast audit shows where they diverged"
         )
     name = chain_name(now)
-    sources = tuple(directory_of(server) for server in ensemble.servers)
+    sources = tuple(server.data_directory for server in ensemble.servers)
     restore_state(state.chosen, os.path.join(place, name), sources)
     return list_local_chains(place)[-1]
 

@@ -20,11 +20,10 @@ it (ours does).
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -42,24 +41,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from keepfast.pipeline.engine.source_files import FilesPartition, files_of
+from keepfast.pipeline.engine.streams import LogStream, SnapshotStream
 from keepfast.pipeline.engine.tables import TABLES, TXNS, ZNODES, Table
-from keepfast.pipeline.files.layout import (
-    EnsembleFiles,
-    FileEntry,
-    PlaceError,
-    ServerFiles,
-    discover,
-    is_remote,
-    kind_of,
-    local_path,
-)
-from keepfast.pipeline.files.listing import list_place
-from keepfast.pipeline.files.parts import Bounds, Part, packed, parts_of
-from keepfast.pipeline.files.staging import Staging
+from keepfast.pipeline.files.parts import Bounds, packed, parts_of
 from keepfast.pipeline.schemas import spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -70,89 +59,6 @@ def register(spark: SparkSession) -> None:
     for plain, filtering in _SOURCES.items():
         # Spark refuses a reader that takes filters while they are switched off.
         spark.dataSource.register(filtering if takes_filters else plain)
-
-
-def read_table(
-    spark: SparkSession,
-    name: str,
-    places: list[str],
-    columns: list[str] | None = None,
-    staging: Staging | None = None,
-) -> DataFrame:
-    """The rows of a table ("zktxnlog", ...) with these columns; nothing else is decoded.
-
-    Places are listed here, so that any file system works that Spark knows; through `staging` what
-    has to be copied for that is copied once for several tables.
-    """
-    register(spark)
-    schema = spark_schema(TABLES[name].schema)
-    staging = staging or Staging(spark)
-    listing = _listing_text(discover(places, staging.list_any))
-    reader = spark.read.format(name).option("listing", listing)
-    if columns is not None:
-        reader = reader.schema(StructType([schema[column] for column in columns]))
-    return staging.named_rows(reader.load())
-
-
-def _listing_text(ensembles: list[EnsembleFiles]) -> str:
-    return json.dumps([asdict(ensemble) for ensemble in ensembles])
-
-
-def files_of(options: Mapping[str, str]) -> list[EnsembleFiles]:
-    """The files that the options of a source name; raises PlaceError."""
-    listing = options.get("listing")
-    if listing:
-        return [_ensemble(value) for value in json.loads(listing)]
-    paths: list[str] = (
-        json.loads(options["paths"]) if options.get("paths") else [options.get("path", "")]
-    )
-    if not paths or not all(paths):
-        raise PlaceError("load()", "name a directory, or give the option paths (a JSON list)")
-    files = [path for path in paths if _is_file(path)]
-    places = [path for path in paths if path not in files]
-    found = discover(places, list_place) if places else []
-    return found + ([_loose_files(files)] if files else [])
-
-
-def _ensemble(value: dict[str, Any]) -> EnsembleFiles:
-    servers = tuple(
-        replace(
-            ServerFiles(**{**server, "unreadable": tuple(server["unreadable"])}),
-            files=tuple(FileEntry(**entry) for entry in server["files"]),
-        )
-        for server in value["servers"]
-    )
-    return EnsembleFiles(value["name"], servers)
-
-
-def _is_file(path: str) -> bool:
-    name = path.rstrip("/").rpartition("/")[2]
-    if is_remote(path):
-        return kind_of(name)[0] in ("log", "snapshot")
-    return os.path.isfile(local_path(path))
-
-
-def _loose_files(paths: list[str]) -> EnsembleFiles:
-    """Single files, as the files of one server without a name."""
-    entries = []
-    for path in paths:
-        kind, zxid = kind_of(path.rpartition("/")[2])
-        if is_remote(path):
-            entries.append(FileEntry(path, kind, zxid, 0, 0.0))
-        else:
-            status = os.stat(local_path(path))
-            place = local_path(path)
-            entries.append(FileEntry(place, kind, zxid, status.st_size, status.st_mtime))
-    directory = entries[0].path.rpartition("/")[0]
-    return EnsembleFiles("", (ServerFiles("", "", directory, directory, tuple(entries)),))
-
-
-class FilesPartition(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, parts: tuple[Part, ...]) -> None:
-        super().__init__(len(parts))
-        self.parts = parts
 
 
 class FilesSource(DataSource):
@@ -283,8 +189,6 @@ class TxnLogSource(FilesSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The records that are there, and those that come."""
-        from keepfast.pipeline.engine.streams import LogStream
-
         return LogStream(dict(self.options), checked_columns(TXNS, schema))
 
 
@@ -295,8 +199,6 @@ class SnapshotSource(FilesSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The snapshots that are there, and those that come."""
-        from keepfast.pipeline.engine.streams import SnapshotStream
-
         return SnapshotStream(dict(self.options), checked_columns(ZNODES, schema))
 
 

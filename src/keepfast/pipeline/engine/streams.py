@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from keepfast.pipeline.decode import FileOrigin, Frames, SnapshotReader, open_file, read_frames
 from keepfast.pipeline.decode.frames import FILE_HEADER_SIZE, is_sound
-from keepfast.pipeline.engine.sources import FilesPartition, files_of
+from keepfast.pipeline.engine.source_files import FilesPartition, files_of
 from keepfast.pipeline.engine.tables import TXNS, ZNODES
 from keepfast.pipeline.files.layout import FileEntry, ServerFiles
 from keepfast.pipeline.files.parts import Bounds, Part

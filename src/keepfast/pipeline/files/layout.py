@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from keepfast.storage import is_data_name, parse_log_name, parse_snapshot_name
+from keepfast.storage import DataDirectory, is_data_name, parse_log_name, parse_snapshot_name
 from keepfast.wire import KeepfastError
 
 FileKind = Literal["log", "snapshot", "epoch", "config", "other"]
@@ -89,6 +89,11 @@ class ServerFiles:
     logs_dir: str
     files: tuple[FileEntry, ...]
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def data_directory(self) -> DataDirectory:
+        """Both directories."""
+        return DataDirectory(self.snapshots_dir, self.logs_dir)
 
     @property
     def logs(self) -> tuple[FileEntry, ...]:

@@ -18,7 +18,6 @@ from keepfast.pipeline.agreement.server_log import Record, ServerLog
 from keepfast.pipeline.agreement.voters import config_in, electorate_by_files
 from keepfast.pipeline.files.layout import EnsembleFiles, ServerFiles
 from keepfast.pipeline.replay.changes import ZnodeChange, changes_of
-from keepfast.pipeline.replay.state import directory_of, is_exact
 from keepfast.storage import (
     Disk,
     Frame,
@@ -80,13 +79,13 @@ def origins(disk: Disk, servers: tuple[ServerFiles, ...]) -> list[HistoryOrigin]
     begins = False
     for server in servers:
         try:
-            listing = list_directory(disk, directory_of(server))
+            listing = list_directory(disk, server.data_directory)
         except StorageError:
             continue  # no files at the moment
         for name in listing.snapshots:
             parsed = parse_snapshot_name(name)
             if parsed is not None:
-                found.append(HistoryOrigin(parsed[0], directory_of(server).in_snapshots(name)))
+                found.append(HistoryOrigin(parsed[0], server.data_directory.in_snapshots(name)))
         first = min((parse_log_name(name) or 0 for name in listing.logs), default=0)
         begins |= counter_of(first) == 1 and epoch_of(first) <= 1
     if begins and not any(origin.zxid == 0 for origin in found):
@@ -190,7 +189,7 @@ class EnsembleHistory:
             self._replay = replay.Replay(tree, base)
             self._base = base
         logs = [
-            ServerLog(self._disk, directory_of(server), server.server)
+            ServerLog(self._disk, server.data_directory, server.server)
             for server in self.ensemble.servers
         ]
         return AgreedHistory(logs, self._electorate.changed(config_in(tree)), base.zxid)
@@ -294,3 +293,20 @@ class EnsembleHistory:
             self._replay.feed(Frame(record.offset, record.zxid, record.entry), record.file)
         except StorageError as error:
             raise HistoryBroken(f"{self.ensemble.name}: {error}") from error
+
+
+def is_exact(walk: replay.Replay, base: replay.Base) -> bool:
+    """Whether a replay is known to stand at its head, and not ahead of it in places.
+
+    A snapshot of Apache's holds effects of later records; once in a while more than it shows.
+    """
+    if base.exact or walk.has_matched:
+        return True
+    if walk.head < base.fuzzy_until:
+        return False
+    if base.digest is not None and base.digest_zxid == base.zxid == base.fuzzy_until:
+        return True
+    behind = counter_of(walk.head)
+    if epoch_of(walk.head) == epoch_of(base.fuzzy_until):
+        behind -= counter_of(base.fuzzy_until)
+    return behind > replay.GRACE

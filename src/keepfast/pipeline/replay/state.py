@@ -22,6 +22,12 @@ from keepfast.pipeline.agreement.server_log import ServerLog
 from keepfast.pipeline.agreement.voters import config_in, electorate_by_files
 from keepfast.pipeline.files.layout import EnsembleFiles, PlaceError, ServerFiles, discover
 from keepfast.pipeline.files.staging import local_places
+from keepfast.pipeline.replay.history import (
+    EnsembleHistory,
+    HistoryBroken,
+    HistoryGone,
+    is_exact,
+)
 from keepfast.storage import (
     DataDirectory,
     Disk,
@@ -32,7 +38,6 @@ from keepfast.storage import (
     list_directory,
     load_manifest,
     prefix,
-    replay,
 )
 from keepfast.tree import Tree
 from keepfast.wire import (
@@ -40,7 +45,6 @@ from keepfast.wire import (
     StorageError,
     Zxid,
     counter_of,
-    epoch_of,
     format_zxid,
     parse_zxid,
 )
@@ -176,17 +180,12 @@ def one_ensemble(places: Sequence[str]) -> EnsembleFiles:
     return ensembles[0]
 
 
-def directory_of(server: ServerFiles) -> DataDirectory:
-    """The two directories of a server."""
-    return DataDirectory(server.snapshots_dir, server.logs_dir)
-
-
 # -- one server ------------------------------------------------------------------------------------
 
 
 def server_state(disk: Disk, server: ServerFiles, moment: Moment = HEAD) -> ServerState:
     """The state at `moment` by one server's files; raises StateUnknown if they prove none."""
-    directory = directory_of(server)
+    directory = server.data_directory
     until = moment.zxid
     if moment.time_ms is not None:
         last = last_before(disk, directory, moment.time_ms)
@@ -220,23 +219,6 @@ def server_state(disk: Disk, server: ServerFiles, moment: Moment = HEAD) -> Serv
         return ServerState(server.server, directory, found, reaches, is_proven, note)
     note = note or f"{found.base_name} may hold effects of later records; no digest excludes it"
     return ServerState(server.server, directory, found, reaches, False, note, is_exact=False)
-
-
-def is_exact(walk: replay.Replay, base: replay.Base) -> bool:
-    """Whether a replay is known to stand at its head, and not ahead of it in places.
-
-    A snapshot of Apache's holds effects of later records; once in a while more than it shows.
-    """
-    if base.exact or walk.has_matched:
-        return True
-    if walk.head < base.fuzzy_until:
-        return False
-    if base.digest is not None and base.digest_zxid == base.zxid == base.fuzzy_until:
-        return True
-    behind = counter_of(walk.head)
-    if epoch_of(walk.head) == epoch_of(base.fuzzy_until):
-        behind -= counter_of(base.fuzzy_until)
-    return behind > replay.GRACE
 
 
 def _standing(
@@ -539,9 +521,6 @@ class _Votes:
 
         For the past only: at the head, it is the end of those records that is in question.
         """
-        # Late: histories are made of states.
-        from keepfast.pipeline.replay.history import EnsembleHistory, HistoryBroken, HistoryGone
-
         if moment == HEAD:
             return ranked
         try:
@@ -566,7 +545,7 @@ def _as_zxid(disk: Disk, ensemble: EnsembleFiles, moment: Moment) -> Moment:
     found = [
         last
         for server in ensemble.servers
-        if (last := last_before(disk, directory_of(server), moment.time_ms)) is not None
+        if (last := last_before(disk, server.data_directory, moment.time_ms)) is not None
     ]
     followed = [last.zxid for last in found if last.is_followed]
     if followed:

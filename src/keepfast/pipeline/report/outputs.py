@@ -21,7 +21,7 @@ import pyarrow as pa
 from keepfast.pipeline.engine.object_writer import FORMAT as OBJECT_FORMAT
 from keepfast.pipeline.engine.object_writer import ObjectSink
 from keepfast.pipeline.engine.record_source import RecordPart, parts_of_source, records_frame
-from keepfast.pipeline.engine.sources import read_table
+from keepfast.pipeline.engine.table_reads import read_table
 from keepfast.pipeline.files.access import is_of_arrow
 from keepfast.pipeline.files.layout import discover, is_remote, local_path
 from keepfast.pipeline.files.staging import Staging
