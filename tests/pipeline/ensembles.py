@@ -213,6 +213,18 @@ class Life:
                 entry = entry._replace(digest=TxnDigest(2, entry.digest.tree_digest ^ 0x55))
             self._commit(zxid, entry)
 
+    def request(self, type_: int, request: object, session: int | None = None) -> None:
+        """Commit one request; it has to succeed."""
+        session = self._sessions[-1] if session is None else session
+        self.now += 1
+        self.counter += 1
+        zxid = make_zxid(self.epoch, self.counter)
+        time_ms = _START_MS + self.now * 1000
+        entry = self._prepared(SessionId(session), zxid, time_ms, type_, request)
+        assert not isinstance(entry.body, ErrorTxn)
+        self._preparer.apply(entry)
+        self._commit(zxid, entry)
+
     def _commit(self, zxid: int, entry: LogEntry) -> None:
         raw = self._encoded(entry)
         other = self._other_form(entry)

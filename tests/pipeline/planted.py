@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from keepfast.pipeline.findings.document import EnsembleResult, Finding, FindingSeverity
-from tests.pipeline.ensembles import Life, LogFile, Member
+from keepfast.wire import make_zxid
+from tests.pipeline.ensembles import Life, LogFile, Member, SnapshotFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +84,11 @@ def with_base(life: Life) -> Member | None:
 def whole_servers(life: Life) -> list[Member]:
     """Servers that are up and have everything."""
     return [m for m in life.up if m.position == life.zxid and not m.extra]
+
+
+def corroborated(life: Life, member: Member, snapshot: SnapshotFile) -> bool:
+    """Whether two others, or the whole history, can say what the snapshot should hold."""
+    others = [m for m in life.members if m is not member]
+    begins = [m for m in others if m.logs and m.logs[0].zxid == make_zxid(1, 1)]
+    reach = [m for m in others if m.position >= snapshot.fuzzy_until]
+    return bool(begins) and len(reach) >= life.quorum

@@ -21,8 +21,18 @@ from tests.pipeline.planted import (
     whole_servers,
 )
 from tests.pipeline.planting_causes import partial_then_snapshot, persisted_planters, trusting
+from tests.pipeline.planting_files import (
+    foreign_log,
+    foreign_snapshot,
+    hole_on_most_servers,
+    hole_under_fuzzy_snapshot,
+    lost_log,
+    older_snapshot,
+    second_copy_of_log,
+)
 from tests.pipeline.planting_snapshots import (
     altered_snapshot,
+    altered_stat,
     bad_form,
     damaged_snapshot,
     lost_znode,
@@ -344,7 +354,7 @@ PLANTERS: dict[str, tuple[Planter, ...]] = {
     ),
     "A4": (damaged_snapshot,),
     "A5": (altered_snapshot,),
-    "A6": (lost_znode,),
+    "A6": (lost_znode, altered_stat),
     "A7": (altered_digest,),
     "A8": (purge_trap, no_base, missing_prefix),
     "A9": (wrong_epochs,),
@@ -357,6 +367,10 @@ PLANTERS: dict[str, tuple[Planter, ...]] = {
         *persisted_planters((lost_snapshot, gap_served, stale_after_snap, stale_after_trunc)),
         partial_then_snapshot,
         trusting,
+    ),
+    "files": (
+        *(foreign_snapshot, older_snapshot, foreign_log, second_copy_of_log, lost_log),
+        *(hole_under_fuzzy_snapshot, hole_on_most_servers),
     ),
 }
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import struct
 
 from keepfast.tree import CONTAINER_OWNER, Node, encode_node, make_node, persisted, with_owner
-from keepfast.wire import make_zxid
 from tests.pipeline.ensembles import Life, Member, SnapshotFile, packed
-from tests.pipeline.planted import Planted, planted_by, with_base
+from tests.pipeline.planted import Planted, corroborated, planted_by, with_base
 
 _CVERSION, _MZXID, _PZXID = 36, 8, 52
 
@@ -91,21 +90,13 @@ def _plain_nodes(life: Life, snapshot: SnapshotFile) -> list[tuple[str, Node]]:
     return found
 
 
-def _corroborated(life: Life, member: Member, snapshot: SnapshotFile) -> bool:
-    """Whether two others, or the whole history, can say what the snapshot should hold."""
-    others = [m for m in life.members if m is not member]
-    begins = [m for m in others if m.logs and m.logs[0].zxid == make_zxid(1, 1)]
-    reach = [m for m in others if m.position >= snapshot.fuzzy_until]
-    return bool(begins) and len(reach) >= life.quorum
-
-
 def altered_snapshot(life: Life) -> Planted | None:
     """A znode in any snapshot gets other data, under a right seal."""
     choices = [
         (m, s)
         for m in life.members
         for s in m.snapshots.values()
-        if s.zxid > 0 and _corroborated(life, m, s) and len(s.nodes) > 6
+        if s.zxid > 0 and corroborated(life, m, s) and len(s.nodes) > 6
     ]
     if not choices:
         return None
@@ -127,7 +118,7 @@ def altered_snapshot(life: Life) -> Planted | None:
 def lost_znode(life: Life) -> Planted | None:
     """A leaf is missing in the snapshot from which a server starts."""
     member = with_base(life)
-    if member is None or not _corroborated(life, member, member.snapshots[member.base]):
+    if member is None or not corroborated(life, member, member.snapshots[member.base]):
         return None
     snapshot = member.snapshots[member.base]
     # One that was created while the snapshot was copied comes back by its record.
@@ -200,3 +191,29 @@ def other_membership(life: Life) -> Planted | None:
     fresh = make_node("\n".join(lines).encode(), node.acl, node.stat)
     _changed(snapshot, "/zookeeper/config", encode_node("/zookeeper/config", fresh))
     return planted_by("A13", member)
+
+
+# In a stat: what clients see, by its place and form.
+_STAT_FIELDS = ((0, ">q"), (8, ">q"), (16, ">q"), (24, ">q"), (32, ">i"), (40, ">i"), (44, ">q"))
+
+
+def altered_stat(life: Life) -> Planted | None:
+    """A znode of the base has another time, version, owner or ACL, and the same data."""
+    member = with_base(life)
+    if member is None or not corroborated(life, member, member.snapshots[member.base]):
+        return None
+    snapshot = member.snapshots[member.base]
+    nodes = _plain_nodes(life, snapshot)
+    if not nodes or snapshot.fuzzy_until > snapshot.zxid:
+        return None
+    path, node = life.random.choice(nodes)
+    stat, acl = bytearray(node.stat), node.acl
+    acls = [key for key in life.tree.acls.entries() if key != acl]
+    field = life.random.choice((*_STAT_FIELDS, None))
+    if field is None and acls:
+        acl = life.random.choice(acls)
+    else:
+        offset, form = field or _STAT_FIELDS[0]
+        struct.pack_into(form, stat, offset, struct.unpack_from(form, stat, offset)[0] + 1)
+    _changed(snapshot, path, encode_node(path, make_node(node.data, acl, bytes(stat))))
+    return planted_by("A6", member, "A5")

@@ -17,7 +17,8 @@ from keepfast.pipeline.report.outputs import findings_table
 from keepfast.storage import LogReader, RealDisk
 from keepfast.wire import decode_entry, format_zxid
 from tests.cases import CASES_DIR, case_names
-from tests.pipeline.planting import damaged
+from tests.pipeline.ensembles import Life
+from tests.pipeline.planting_causes import partial_then_snapshot
 
 GAP = "diff-over-gap-3.9.5"
 
@@ -68,7 +69,10 @@ def test_gap__the_writes_that_are_lacking_are_listed(options: AuditOptions) -> N
 
 
 def test_wrong_snapshot__what_was_lacking_when_it_was_written_is_listed(tmp_path: Path) -> None:
-    life, planted = damaged(344)
+    life = Life(344001)
+    life.live()
+    planted = partial_then_snapshot(life)
+    assert planted is not None
     result = audited(life.write_files(tmp_path / "e"))
     (lacked,) = result.lacked
     assert lacked.server == planted.server

@@ -244,6 +244,22 @@ def test_digest_that_is_off__its_range_alone_is_looked_at(tmp_path: Path) -> Non
     assert trouble == [(entries[stated[0]][0], entries[stated[-1]][0])]
 
 
+def test_digests_of_another_version__are_named_as_not_checked(tmp_path: Path) -> None:
+    life = Life(8, "3.9")
+    life.live(4)
+    for log in (log for member in life.members for log in member.logs):
+        for index, (zxid, raw) in enumerate(log.entries):
+            entry = decode_entry(raw)
+            if entry.digest is not None and zxid >> 32 == life.epoch:
+                fresh = entry._replace(digest=TxnDigest(3, zxid))
+                log.entries[index] = (zxid, encode_entry(fresh))
+    for result in both(life.write_files(tmp_path)):
+        assert result.verdict is Verdict.CONSISTENT
+        assert result.unchecked == (
+            "the records' digests of another version than 2 were not checked",
+        )
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("version", ["3.4", "3.9"])
 def test_on_spark__the_sums_are_the_same(tmp_path: Path, spark: SparkSession, version: str) -> None:

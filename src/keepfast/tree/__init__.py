@@ -22,6 +22,7 @@ from keepfast.tree.long_txns import LIGHT, LongTxn, is_long, read_long
 from keepfast.tree.node import Node, make_node, persisted
 from keepfast.tree.node_bytes import (
     CONTAINER_OWNER,
+    MAX_CVERSION,
     MAX_TTL_MS,
     NEW_STAT,
     STAT_SIZE,
@@ -67,6 +68,7 @@ __all__ = [
     "DEFAULT_SCHEMES",
     "DIGEST_VERSION",
     "LIGHT",
+    "MAX_CVERSION",
     "MAX_TTL_MS",
     "NEW_STAT",
     "NOTHING",

@@ -20,6 +20,7 @@ from keepfast.tree.errors import ReplayConflict
 from keepfast.tree.node import Node, make_node
 from keepfast.tree.node_bytes import (
     CONTAINER_OWNER,
+    MAX_CVERSION,
     MAX_TTL_MS,
     aversion_of,
     cversion_of,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
 Find = Callable[[str], Node | None]
 Handler = Callable[["Tree", TxnHeader, Any], Outcome]
 
-_MAX_INT: Final = (1 << 31) - 1
 _CURRENT_PLUS_ONE: Final = -1
 
 _ERROR: Final = OpCode.ERROR.value
@@ -88,7 +88,7 @@ def check_create(find: Find, zxid: int, path: str, cversion: int) -> tuple[str, 
         if cversion == _CURRENT_PLUS_ONE:
             cversion = signed_int(current + 1)
         # After 2^31 - 1 the leader counts on from -2^31, and no server takes that over.
-        elif current != _MAX_INT or cversion >= 0:
+        elif current != MAX_CVERSION or cversion >= 0:
             raise ReplayConflict(
                 zxid,
                 path,

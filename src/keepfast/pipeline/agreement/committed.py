@@ -126,16 +126,36 @@ def suspicious_buckets(view: EnsembleView) -> list[int]:
     return sorted(key for key, rows in found.items() if buckets_differ(rows.values()))
 
 
-def strangers(view: EnsembleView, compared: Compared) -> tuple[str, str] | None:
+@dataclass(frozen=True, slots=True)
+class Strangers:
     """Two servers that share zxids and not one record: they are of different ensembles."""
+
+    left: str
+    right: str
+    odd: str | None  # which of them shares records with fewer of the others, if one does
+
+
+def strangers(view: EnsembleView, compared: Compared) -> Strangers | None:
+    """The first two servers that are of different ensembles, if there are such."""
     suspicious = set(suspicious_buckets(view))
     plain = {
         server.name: {b.bucket for log in server.logs for b in log.buckets} - suspicious
         for server in view.servers
     }
-    for left, right, common, equal in compared.shared:
-        if common >= _MIN_COMMON and not equal and not plain[left] & plain[right]:
-            return left, right
+    pairs = {(left, right): (common, equal) for left, right, common, equal in compared.shared}
+
+    def is_related(left: str, right: str) -> bool:
+        _, equal = pairs.get((left, right)) or pairs.get((right, left)) or (0, 0)
+        return bool(equal or plain[left] & plain[right])
+
+    for (left, right), (common, _) in pairs.items():
+        if common >= _MIN_COMMON and not is_related(left, right):
+            kin = {
+                name: sum(is_related(name, other) for other in plain if other != name)
+                for name in (left, right)
+            }
+            odd = None if kin[left] == kin[right] else min(kin, key=lambda name: kin[name])
+            return Strangers(left, right, odd)
     return None
 
 

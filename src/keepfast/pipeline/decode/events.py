@@ -31,6 +31,7 @@ from keepfast.storage import ReadFile
 from keepfast.tree import (
     CONFIG,
     CONTAINER_OWNER,
+    DIGEST_VERSION,
     QUOTA,
     ROOT,
     ZOOKEEPER,
@@ -66,7 +67,6 @@ _HEADER_SIZE = 32
 _BODY_OFFSET = FRAME_HEADER_SIZE + _HEADER_SIZE
 _DIGEST_SIZE = 12
 _WORD = 4
-_DIGEST_VERSION = 2
 _CREATES = (OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL)
 _DELETES = (OpCode.DELETE, OpCode.DELETE_CONTAINER)
 _SETS = (OpCode.SET_DATA, OpCode.RECONFIG)
@@ -199,6 +199,7 @@ class LogEvents:
     digests: list[Hashes] = field(default_factory=list)
     records: int = 0
     undecodable: list[int] = field(default_factory=list)  # offsets in the file
+    has_unknown_digests: bool = False  # of a version that cannot be computed
     sessions: set[int] = field(default_factory=set)  # of those that were asked for, seen in headers
     config: tuple[int, bytes] | None = None  # the newest membership change
 
@@ -235,14 +236,18 @@ def add_frames(found: LogEvents, frames: Frames, wanted_sessions: frozenset[int]
     slow = np.flatnonzero(~bodies.ok)
     digest_at = bodies.end
     stated = bodies.ok & (ends - digest_at >= _DIGEST_SIZE)
-    stated &= view.ints(np.minimum(digest_at, view.size - 1)) == _DIGEST_VERSION
+    is_known = view.ints(np.minimum(digest_at, view.size - 1)) == DIGEST_VERSION
+    found.has_unknown_digests |= bool((stated & ~is_known).any())
+    stated &= is_known
     digests = view.longs(np.minimum(digest_at + 4, view.size - 1)).view(np.uint64)
     for row in slow.tolist():
         entry = _decoded(found, frames, row)
         if entry is not None:
             events = _slow_events(entry)
             parts.append((np.full(len(events), row), events))
-            if entry.digest is not None and entry.digest.version == _DIGEST_VERSION:
+            if entry.digest is not None and entry.digest.version != DIGEST_VERSION:
+                found.has_unknown_digests = True
+            elif entry.digest is not None:
                 stated[row], digests[row] = True, np.uint64(entry.digest.tree_digest)
     _note_config(found, view, bodies, zxids)
     order = np.concatenate([rows for rows, _ in parts]) if parts else np.empty(0)

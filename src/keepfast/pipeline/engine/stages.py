@@ -80,7 +80,6 @@ from keepfast.pipeline.scan.split_snapshots import split_facts, split_of
 from keepfast.pipeline.scan.summaries import ScanSummary
 from keepfast.pipeline.schemas import BUCKET_BITS
 from keepfast.storage import (
-    DataDirectory,
     Disk,
     Manifest,
     ReadFile,
@@ -460,8 +459,7 @@ def _manifest(server: ServerFiles) -> Manifest | None:
     if not any(entry.name == "keepfast.manifest" for entry in server.files):
         return None
     try:
-        directory = DataDirectory(server.snapshots_dir, server.logs_dir)
-        return load_manifest(PlacesDisk(), directory)
+        return load_manifest(PlacesDisk(), server.data_directory)
     except (StorageError, OSError):
         return None
 
@@ -514,7 +512,7 @@ def conclude(
     """Put everything that was found about an ensemble into words."""
     mixed = strangers(view, compared)
     if mixed is not None:
-        return of_different_ensembles(files, view, agreement, *mixed)
+        return of_different_ensembles(files, view, agreement, mixed)
     found = [
         *local.unreadable_files(view),
         *local.record_damage(view),

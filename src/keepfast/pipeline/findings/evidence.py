@@ -170,7 +170,7 @@ def _first_note(disk: Disk, piece: Piece) -> RecordNote | None:
 
 def _note(entry: LogEntry) -> RecordNote:
     header = entry.header
-    paths = tuple(dict.fromkeys(touched_paths(entry.body)))
+    paths = tuple(touched_paths(entry.body))
     op = OP_NAMES.get(header.type, f"type {header.type}")
     return RecordNote(header.zxid, header.time_ms, op, header.session_id, paths[:_MAX_PATHS])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keepfast.pipeline.agreement.committed import Agreement
+from keepfast.pipeline.agreement.committed import Agreement, Strangers
 from keepfast.pipeline.agreement.comparing import Compared
 from keepfast.pipeline.agreement.view import EnsembleView
 from keepfast.pipeline.files.layout import EnsembleFiles
@@ -64,18 +64,23 @@ def _copies(view: EnsembleView) -> Iterator[str]:
 
 
 def of_different_ensembles(
-    files: EnsembleFiles, view: EnsembleView, agreement: Agreement, left: str, right: str
+    files: EnsembleFiles, view: EnsembleView, agreement: Agreement, mixed: Strangers
 ) -> EnsembleResult:
     """Directories that were put together by mistake: there is nothing to compare."""
     text = (
-        f"servers {left} and {right} have zxids in common and not one record: they are of "
-        "different ensembles"
+        f"servers {mixed.left} and {mixed.right} have zxids in common and not one record: they are "
+        "of different ensembles"
     )
+    if mixed.odd is not None:
+        other = mixed.left if mixed.odd == mixed.right else mixed.right
+        text += (
+            f"; the rest has records in common with {other}, so {mixed.odd} does not belong here"
+        )
     finding = Finding(
         *("A3", "mixed-ensembles", FindingSeverity.ERROR, view.name, text),
         "Audit the servers of each ensemble by themselves: ROOT/<ensemble>/<server>.",
         "Directories of several ensembles were put into one",
-        server=right,
+        server=mixed.odd,
     )
     return EnsembleResult(
         view.name,

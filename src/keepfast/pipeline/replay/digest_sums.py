@@ -44,6 +44,7 @@ class LogSum(msgspec.Struct, frozen=True):
     sessions: list[int]
     config: tuple[int, bytes] | None = None
     problem: str = ""
+    has_unknown_digests: bool = False
 
 
 class SpanPaths(msgspec.Struct, frozen=True):
@@ -79,6 +80,7 @@ class SpanSum(msgspec.Struct, frozen=True):
     link: RangeLink | None  # None: no digest in it
     last_digest: int | None
     carried: int  # changes after its last digest
+    has_unknown_digests: bool
 
 
 def range_sums(zxids: Ints, digests: Hashes) -> list[RangeSum]:
@@ -153,6 +155,7 @@ def span_sum(span: int, logs: Iterable[LogSum], paths: Iterable[SpanPaths]) -> S
         link,
         before,
         carried,
+        any(log.has_unknown_digests for log in logs),
     )
 
 

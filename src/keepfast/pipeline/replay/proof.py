@@ -33,7 +33,7 @@ class ChainProof:
     good: tuple[SnapshotPlan, ...]  # by zxid
     trouble: tuple[tuple[int, int], ...]
     records: int
-    has_digests: bool
+    has_unknown_digests: bool
     config: tuple[int, str] | None = None
     sessions: tuple[int, ...] = ()  # of those that were asked for, named by a record
     seen: tuple[SnapshotPlan, ...] = ()  # those that are looked at with a range in trouble
@@ -150,7 +150,7 @@ def _proof(chain: ReplayChain, plan: ChainPlan, sums: ChainSums) -> ChainProof:
         tuple(good),
         tuple(sorted(trouble)),
         sum(span.records for span in sums.spans),
-        any(span.link is not None for span in sums.spans),
+        any(span.has_unknown_digests for span in sums.spans),
         None if config is None else (config[0], config[1].decode("utf-8", "replace")),
         tuple(sorted({session for span in sums.spans for session in span.sessions})),
         tuple(s for s in chain.snapshots if s not in good),

@@ -76,9 +76,9 @@ def entries_of(
 
 
 def touched_paths(body: TxnBody | None, header: TxnHeader | None = None) -> list[str]:
-    """The znodes that a record names; with its header also a session that it closes, in hex.
+    """The znodes that a record names, each once; with its header also a session that it closes.
 
-    Before 3.6 such a record does not name the znodes that go with the session.
+    The session is in hex.  Before 3.6 such a record does not name the znodes that go with it.
     """
     if header is not None and header.type == OpCode.CLOSE_SESSION:
         return [f"{header.session_id:#x}", *touched_paths(body)]
@@ -89,8 +89,10 @@ def touched_paths(body: TxnBody | None, header: TxnHeader | None = None) -> list
                 found += touched_paths(decode_txn_body(sub.type, sub.data))
             except MalformedRecord:
                 continue
-        return found
+        # A multi may create a znode and set it, too.
+        return list(dict.fromkeys(found))
     path = getattr(body, "path", None)
     if isinstance(path, str):
         return [path or "/"]
-    return [one for one in getattr(body, "paths", None) or () if isinstance(one, str)]
+    paths = getattr(body, "paths", None) or ()
+    return list(dict.fromkeys(one for one in paths if isinstance(one, str)))

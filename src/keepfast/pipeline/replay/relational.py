@@ -293,7 +293,8 @@ def _log_sum(plan: ChainPlan, index: int, found: LogEvents, reach: int, problem:
     ranges = range_sums(zxids[counts], digests[counts])
     sessions, is_undecodable = sorted(found.sessions), bool(found.undecodable)
     return LogSum(
-        *(index, found.records, reach, ranges, is_undecodable, sessions, found.config, problem)
+        *(index, found.records, reach, ranges, is_undecodable, sessions),
+        *(found.config, problem, found.has_unknown_digests),
     )
 
 

@@ -70,11 +70,12 @@ def replay_ensemble(
         reference = _proven_reference(disk, plan, proofs, unread)
     # Servers of small ensembles are all replayed, suspect or not: it costs little.
     is_small = proofs is None
-    suspects = {conflict.server for conflict in reference.conflicts}
+    right = {s.path for proof in proofs or () for s in proof.good} | set(reference.uneven)
     outcomes: list[ServerOutcome] = []
     trees: dict[str, tuple[int, Tree]] = {}
     for server in plan.servers:
-        wanted = is_small or server.is_suspect or server.name in suspects
+        has_right_base = server.base is None or server.base.path in right
+        wanted = is_small or server.is_suspect or not has_right_base
         gone = Unread()
         outcome, tree = _server(disk, plan, server, reference, wanted, gone)
         if gone.gone:
@@ -132,6 +133,8 @@ def _proven_reference(
         ]
         reference.configs += [proof.config] if proof.config else []
         reference.forgotten += _forgotten(plan, proof)
+        if proof.has_unknown_digests:
+            reference.note_unknown_digests()
         if proof.trouble:
             look = closer_look(plan, proof)
             reference.add(_replayed(disk, look.plan, look.proven, unread))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from keepfast.pipeline.findings.document import ServerZnode
 from keepfast.tree import (
     CONFIG,
+    MAX_CVERSION,
     ROOT,
     ZOOKEEPER,
     Kind,
@@ -179,14 +180,15 @@ def _stat_problems(tree: Tree, path: str, node: Node, head: int | None) -> list[
     if children:
         if kind_of(node.stat) is Kind.EPHEMERAL:
             say("ephemeral-parent", "an ephemeral znode has children")
-        # The stored cversion counts creations; it wraps after two thousand million of them.
+        # The stored cversion counts creations, up to two thousand million of them.
         if 0 <= cversion_of(node.stat) < len(children) and path != ROOT:
             say(
                 "cversion-low",
                 f"cversion {cversion_of(node.stat)} with {len(children)} children",
             )
         newest = max(_czxid(tree, child) for child in children)
-        if pzxid_of(node.stat) < newest and path != ROOT:
+        is_counted = cversion_of(node.stat) != MAX_CVERSION
+        if pzxid_of(node.stat) < newest and is_counted and path != ROOT:
             say("pzxid-low", f"pzxid {pzxid_of(node.stat):#x} below child's {newest:#x}")
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from keepfast.pipeline.decode.events import RESERVED, Rows, builtin_rows
 from keepfast.pipeline.decode.gather import Bools, Ints
-from keepfast.tree import CONTAINER_OWNER, ttl_owner
+from keepfast.tree import CONTAINER_OWNER, MAX_CVERSION, ttl_owner
 
 ZNODE_FORM = np.dtype(
     [
@@ -76,9 +76,9 @@ def is_odd(znodes: Rows, children: Rows) -> bool:
     counts = np.add.reduceat(children["count"][order], starts)
     place = np.minimum(np.searchsorted(parents, znodes["path"]), len(parents) - 1)
     has_children = (parents[place] == znodes["path"]) & (counts[place] > 0) & ~znodes["is_own"]
-    wrong = znodes["is_ephemeral"] | (znodes["pzxid"] < newest[place])
     cversion = znodes["cversion"]
-    # It wraps after two thousand million creations.
+    wrong = (znodes["pzxid"] < newest[place]) & (cversion != MAX_CVERSION)
+    wrong |= znodes["is_ephemeral"]
     wrong |= (cversion >= 0) & (cversion < counts[place])
     return bool((has_children & wrong).any())
 

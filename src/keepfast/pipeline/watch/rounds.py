@@ -62,7 +62,7 @@ class Proven(msgspec.Struct):
     good: dict[str, tuple[int, int]] = {}  # path to zxid and size of a snapshot that is right
     bad: dict[str, tuple[int, int]] = {}
     trouble: list[tuple[int, int]] = []  # ranges of zxids in which a sum is off
-    has_digests: bool = False
+    has_unknown_digests: bool = False
     config: tuple[int, str] | None = None
 
 
@@ -151,7 +151,7 @@ class EnsembleLooks:
             self.proven.trouble += state.advance(
                 chain.pieces, last, plan.lists_ephemerals, self.files.start_of
             )
-        self.proven.has_digests |= state.position.stated is not None
+        self.proven.has_unknown_digests |= state.position.has_unknown_digests
         config = state.position.config
         if config is not None:
             self.proven.config = config[0], config[1].decode("utf-8", "replace")
@@ -186,7 +186,7 @@ class EnsembleLooks:
             {snapshot.path: _identity(snapshot) for snapshot in good},
             {one.path: _identity(one) for proof in proofs for one in proof.seen},
             [span for proof in proofs for span in proof.trouble],
-            any(proof.has_digests for proof in proofs),
+            any(proof.has_unknown_digests for proof in proofs),
             max((proof.config for proof in proofs if proof.config), default=None),
         )
         for snapshot in plan.snapshots:
@@ -245,7 +245,7 @@ class EnsembleLooks:
                     )
                 ),
                 sum(piece.last - piece.first + 1 for piece in chain.pieces),
-                proven.has_digests,
+                proven.has_unknown_digests,
                 proven.config,
                 seen=tuple(s for s in chain.snapshots if s.path not in proven.good),
             )
@@ -275,6 +275,7 @@ def _question(plan: ReplayPlan, agreement: Agreement, proven: Proven) -> object:
     return (
         tuple(sorted(proven.trouble)),
         tuple(sorted(proven.bad)),
+        proven.has_unknown_digests,
         tuple(_of_server(server) for server in plan.servers),
         agreement.conflicts,
         plan.buried,

@@ -69,6 +69,7 @@ class Position(msgspec.Struct):
     config: tuple[int, bytes] | None = (
         None  # the members, as the last record said that changed them
     )
+    has_unknown_digests: bool = False  # some record states one that cannot be computed
 
 
 @dataclass(slots=True)
@@ -181,6 +182,7 @@ class RunningState:
         known = int(digest_changes(states)[states.is_base].sum(dtype=np.uint64))
         before = (position.digest - known + sums.before) & _MASK
         span = span_sum(0, logs, [span_paths(sums, 0, len(logs))])
+        position.has_unknown_digests |= span.has_unknown_digests
         found = chain_trouble([span], before if position.stated is None else position.stated)
         if sums.odd + bare or span.is_undecodable:
             found.append((min(sums.first_odd, plan.parts[0].first), plan.parts[-1].last))
