@@ -11,12 +11,26 @@ import pytest
 
 from keepfast.pipeline.engine.stages import AuditOptions, audit_with, run_here
 from keepfast.pipeline.files.layout import discover
+from keepfast.pipeline.watch import rounds
 from keepfast.pipeline.watch import watching as watching_module
 from keepfast.pipeline.watch.alerts import grave
 from keepfast.pipeline.watch.checkpoint import CheckpointBusy, CheckpointUnusable
 from keepfast.pipeline.watch.watching import Look, Watching, WatchOptions, WatchRefused
+from keepfast.tree import CONFIG
+from keepfast.wire import (
+    LogEntry,
+    OpCode,
+    SessionId,
+    SetDataTxn,
+    TxnDigest,
+    TxnHeader,
+    encode_entry,
+    make_zxid,
+)
 from tests.cases import CASES_DIR, case_names
 from tests.pipeline.ensembles import Life
+from tests.pipeline.planted import Planter
+from tests.pipeline.planting import PLANTERS
 
 LOOKS = 12
 
@@ -124,6 +138,61 @@ def test_byte_that_rots__opens_a_finding_and_its_repair_closes_it(tmp_path: Path
     closed = lives.look()
     assert {change.event for change in closed.changes} == {"closed"}
     assert (len(closed.changes), closed.open) == (len(opened), ())
+    lives.close()
+
+
+EACH_PLANTER = list(dict.fromkeys(one for some in PLANTERS.values() for one in some))
+
+
+@pytest.mark.parametrize("planter", EACH_PLANTER, ids=[one.__name__ for one in EACH_PLANTER])
+def test_damage_while_it_is_watched__is_judged_as_the_audit_judges_it(
+    planter: Planter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "_MOST_SHARE", float("inf"))
+    for seed in range(2000):
+        life = Life(seed)
+        life.live()
+        root = tmp_path / str(seed)
+        write(life, root)
+        planted = planter(life)
+        if planted is None:
+            shutil.rmtree(root)
+            continue
+        lives = Lives(root)
+        lives.look()
+        write(life, root)
+        lives.look()
+        look = lives.look()
+        assert set(grave(look.result.ensembles)) == audited(root), (seed, planted)
+        assert {finding.check for _, finding in look.open} & planted.checks
+        lives.close()
+        return
+    raise AssertionError("no life allows it")
+
+
+def test_record_that_changes_the_members__counts_in_the_next_look(tmp_path: Path) -> None:
+    root = tmp_path / "e"
+    life = Life(4, "3.9")
+    life.write(20)
+    write(life, root)
+    lives = Lives(root)
+    assert lives.look().result.ensembles[0].unchecked == ()
+    life.counter += 1
+    zxid = make_zxid(life.epoch, life.counter)
+    text = "".join(
+        f"server.{number}=10.0.0.{number}:2888:3888:participant\n" for number in range(1, 10)
+    )
+    body = SetDataTxn(CONFIG, f"{text}version={zxid:x}".encode(), -1)
+    header = TxnHeader(SessionId(7), 1, zxid, 1_700_000_000_000, OpCode.RECONFIG)
+    life.tree.apply(header, body)
+    entry = encode_entry(LogEntry(header, body, TxnDigest(2, life.tree.digest)))
+    for member in life.members:
+        member.append(zxid, entry, life.now)
+    write(life, root)
+    (expected,) = audit_with(run_here, discover([str(root)]), AuditOptions())
+    assert "9" in " ".join(expected.unchecked)
+    (found,) = lives.look().result.ensembles
+    assert found.unchecked == expected.unchecked
     lives.close()
 
 

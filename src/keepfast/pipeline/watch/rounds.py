@@ -276,6 +276,7 @@ def _question(plan: ReplayPlan, agreement: Agreement, proven: Proven) -> object:
         tuple(sorted(proven.trouble)),
         tuple(sorted(proven.bad)),
         proven.has_unknown_digests,
+        proven.config,
         tuple(_of_server(server) for server in plan.servers),
         agreement.conflicts,
         plan.buried,
@@ -286,9 +287,9 @@ def _question(plan: ReplayPlan, agreement: Agreement, proven: Proven) -> object:
 
 
 def _of_server(server: ServerPlan) -> object:
-    base = None if server.base is None else server.base.path
-    is_suspect = (base, server.missing, server.extra, server.latent) if server.is_suspect else None
-    return server.name, server.serves, server.head >= 0, is_suspect
+    path, config = ("", "") if server.base is None else (server.base.path, server.base.config)
+    is_suspect = (path, server.missing, server.extra, server.latent) if server.is_suspect else None
+    return server.name, server.serves, server.head >= 0, config, is_suspect
 
 
 @dataclass(slots=True)
