@@ -21,6 +21,9 @@ from keepfast.wire import MAX_COUNTER, counter_of
 
 _MASK = (1 << 64) - 1
 _PART_BYTES = 32 << 20
+# A snapshot that was copied while znodes were deleted is ahead without a trace; the range in which
+# it is looked at reaches at least so far that the history catches up with it.
+_SETTLING_RECORDS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +203,8 @@ def closer_look(plan: ReplayPlan, proof: ChainProof) -> CloserLook:
     first = min(low for low, _ in proof.trouble)
     last = max(high for _, high in proof.trouble)
     before = [s for s in proof.good if until_of(s) < first and s is not proof.base]
-    behind = [s for s in proof.good if s.zxid > last]
+    settled = _records_after(plan.history, last, _SETTLING_RECORDS)
+    behind = [s for s in proof.good if s.zxid > settled]
     start = before[-1] if before else None
     end = until_of(behind[0]) + 1 if behind else (1 << 63) - 1
     low = -1 if start is None else start.zxid
@@ -225,6 +229,17 @@ def closer_look(plan: ReplayPlan, proof: ChainProof) -> CloserLook:
         ),
         proven,
     )
+
+
+def _records_after(history: Sequence[Piece], zxid: int, count: int) -> int:
+    """The zxid so many records after one; beyond all if there are fewer."""
+    for piece in history:
+        low = max(piece.first, zxid + 1)
+        left = piece.last - low + 1
+        if left >= count:
+            return low + count - 1
+        count -= max(left, 0)
+    return (1 << 63) - 1
 
 
 def _is_of(snapshot: SnapshotPlan, proof: ChainProof, plan: ReplayPlan) -> bool:
