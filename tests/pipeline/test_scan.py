@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -195,3 +197,21 @@ def test_garbage_between_two_records__ends_a_run_although_none_is_missing() -> N
         ("run", 0x100000002),
         ("end", None),
     ]
+
+
+@pytest.mark.timeout(60)
+def test_log_that_is_cut_while_it_is_read__ends_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Keepfast server cuts off the padding when it seals a log; a watch never ended then."""
+    monkeypatch.setattr(frames, "WINDOW_SIZE", 1 << 14)
+    path = tmp_path / "log.100000001"
+    path.write_bytes(log_of(random_entries(5, 1000), padding=1 << 16))
+    with open_file(str(path)) as file:
+        pieces = frames.read_frames(file)
+        first = next(pieces)
+        assert isinstance(first, frames.Frames)
+        os.truncate(path, first.end)
+        (rest,) = pieces
+    assert isinstance(rest, frames.Damage)
+    assert rest.ending.offset == first.end
