@@ -48,7 +48,8 @@ def main(arguments: list[str]) -> int:
         print(f"{name:18} exit {done.returncode}  {''.join(executed)}", flush=True)
         if done.returncode:
             failed.append(name)
-            print("\n".join(lines[-40:]), flush=True)
+            # What ends it by a signal or after too long says so on the other stream.
+            print("\n".join([*done.stdout.splitlines()[-40:], *lines[-40:]]), flush=True)
     return 1 if failed else 0
 
 
