@@ -41,9 +41,6 @@ CYCLES: dict[str, frozenset[str]] = {
         )
     ),
     "tree": frozenset(("fuzzy", "strict", "tree")),
-    "console": frozenset(
-        ("change_routes", "console_app", "endpoints", "live_routes", "past_routes")
-    ),
 }
 
 # Names that several modules have, so that a name alone does not tell what is in one; to become

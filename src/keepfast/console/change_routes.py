@@ -19,7 +19,7 @@ from keepfast.wire import KeepfastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from keepfast.console.console_app import Console
+    from keepfast.console.running_console import Console
 
 
 class UndoForm(msgspec.Struct):

@@ -20,7 +20,7 @@ from keepfast.shell import failure_message
 from keepfast.wire import ErrorCode, KeepfastError
 
 if TYPE_CHECKING:
-    from keepfast.console.console_app import Console
+    from keepfast.console.running_console import Console
 
 COOKIE: Final = "keepfast-console"
 TOKEN_HEADER: Final = "x-keepfast-token"

@@ -37,7 +37,7 @@ from keepfast.console.znode_documents import MAX_PAGE, SHORT_BYTES, PageAsked
 from keepfast.shell import failure_message
 
 if TYPE_CHECKING:
-    from keepfast.console.console_app import Console
+    from keepfast.console.running_console import Console
 
 _MAX_VALUE_BYTES: Final = 2 << 20
 _MAX_FIRST: Final = 1 << 31

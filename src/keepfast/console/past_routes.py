@@ -16,7 +16,7 @@ from keepfast.console.viewers import Viewer
 
 if TYPE_CHECKING:
     from keepfast.console.audit_jobs import Proofs
-    from keepfast.console.console_app import Console
+    from keepfast.console.running_console import Console
 
 
 def past_of(console: Console) -> Past:

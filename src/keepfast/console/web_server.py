@@ -14,8 +14,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from keepfast.client import ServerAddress
-from keepfast.console.console_app import Console, application
+from keepfast.console.console_app import application
 from keepfast.console.console_options import ConsoleOptions, ConsoleRefused
+from keepfast.console.running_console import Console
 
 # A path of 10,000 characters, each of several bytes in an address.
 _MAX_HEAD_BYTES: Final = 256 << 10
