@@ -224,6 +224,26 @@ def test_value__is_shown_anew_when_somebody_changes_it(place: Place, browser: Br
             expect(page.locator(".empty-state .command")).to_contain_text("keepfast undelete")
 
 
+@pytest.mark.parametrize(("width", "cells"), [(390, 8), (1360, 16)])
+def test_hex__has_rows_that_fit_the_screen(
+    place: Place, browser: Browser, width: int, cells: int
+) -> None:
+    with zookeeper(place.ensemble.hosts) as client:
+        client.ensure_path("/bytes")
+        client.set("/bytes", bytes(range(256)) * 120)
+        options = {"viewport": {"width": width, "height": 844}}
+        with open_page(browser, f"{place.console.url}/#tree/%2Fbytes", **options) as page:
+            expect(value(page)).to_contain_text(f"{cells:06x}  {cells:02x}")
+            fits = "box => box.scrollWidth <= box.clientWidth"
+            assert value(page).evaluate(fits)
+            # What is laid out on its own are whole rows.
+            pieces = page.locator(".data-card pre .piece")
+            assert pieces.count() > 1
+            ends = "all => all.slice(0, -1).every(one => one.textContent.endsWith('\\n'))"
+            assert pieces.evaluate_all(ends)
+        client.delete("/bytes")
+
+
 def test_quota_and_count__are_told(place: Place, browser: Browser) -> None:
     with zookeeper(place.ensemble.hosts) as client:
         client.create("/limited", b"")

@@ -123,7 +123,7 @@ function footer(server) {
   const parts = [];
   if (disk.free !== null) parts.push(h("span", { class: disk.is_full ? "bad" : "" }, `${bytes(disk.free)} free`));
   if (disk.logs !== null) parts.push(h("span", {}, `${bytes(disk.snapshots === disk.logs ? disk.logs : disk.logs + disk.snapshots)} on disk`));
-  if (snapshot) parts.push(h("span", { title: `zxid ${snapshot.zxid}` }, `snapshot ${snapshot.zxid === "0x0" ? "of the start" : ago(snapshot.at)}`));
+  if (snapshot) parts.push(h("span", { title: `zxid ${snapshot.zxid}` }, snapshot.zxid === "0x0" ? "initial snapshot only" : `snapshot ${ago(snapshot.at)}`));
   else if (server.kind === "keepfast") parts.push(h("span", {}, "no snapshot yet"));
   if (server.uptime_ms !== null) parts.push(h("span", {}, `up ${duration(server.uptime_ms)}`));
   const kind = { keepfast: "Keepfast", apache: "Apache" }[server.kind] || "";

@@ -2,19 +2,22 @@
 import { address } from "./api.js";
 import { bytes, bytesOf, h, icon, replace, textOf, visible } from "./dom.js";
 
-const ROW = 16, MAX_COLOURED = 200000, PIECE = 4096;
+const MAX_COLOURED = 200000, PIECE = 4096;
 
 export function isJson(text) {
   if (text === null || !/^\s*[[{]/.test(text)) return false;
   try { JSON.parse(text); return true; } catch { return false; }
 }
+// Rows of 16 bytes, or of 8 where there is no room for them.
+const NARROW = matchMedia("(max-width: 800px)");
 export function hexDump(data) {
-  const rows = [];
-  for (let at = 0; at < data.length; at += ROW) {
-    const row = data.subarray(at, at + ROW);
+  const rows = [], size = NARROW.matches ? 8 : 16;
+  for (let at = 0; at < data.length; at += size) {
+    const row = data.subarray(at, at + size);
     const cells = [...row].map((one) => one.toString(16).padStart(2, "0"));
     const text = [...row].map((one) => one >= 32 && one < 127 ? String.fromCharCode(one) : "·").join("");
-    rows.push(`${at.toString(16).padStart(6, "0")}  ${cells.slice(0, 8).join(" ").padEnd(23)}  ${cells.slice(8).join(" ").padEnd(23)}  ${text}`);
+    const halves = [cells.slice(0, 8), ...(size > 8 ? [cells.slice(8)] : [])].map((half) => half.join(" ").padEnd(23));
+    rows.push([at.toString(16).padStart(6, "0"), ...halves, text].join("  "));
   }
   return rows.join("\n");
 }
@@ -36,7 +39,12 @@ function coloured(text) {
 function inPieces(text) {
   if (text.length <= 16 * PIECE) return [text];
   const pieces = [];
-  for (let at = 0; at < text.length; at += PIECE) pieces.push(h("span", { class: "piece" }, text.slice(at, at + PIECE)));
+  for (let at = 0, end = 0; at < text.length; at = end) {
+    // A piece is a block: it ends with a line, if a line ends in it.
+    end = text.lastIndexOf("\n", at + PIECE - 1) + 1;
+    if (end <= at) end = at + PIECE;
+    pieces.push(h("span", { class: "piece" }, text.slice(at, end)));
+  }
   return pieces;
 }
 // A small form of a value: for lists and comparisons.
@@ -48,7 +56,7 @@ export function summaryOf(document, most = 400) {
   const data = bytesOf(document.base64), text = textOf(data);
   const shown = text === null ? hexDump(data.subarray(0, 256)) : visible(text.slice(0, most));
   const isCut = !document.is_whole || (text !== null && text.length > most);
-  return h("pre", { class: "value" }, shown, isCut ? h("span", { class: "dim" }, ` … ${bytes(document.length)}`) : "");
+  return h("pre", { class: text === null ? "value hex" : "value" }, shown, isCut ? h("span", { class: "dim" }, ` … ${bytes(document.length)}`) : "");
 }
 
 export class ValueBox {
@@ -79,6 +87,7 @@ export class ValueBox {
       !this.at && document.length > 0 && h("a", { class: "button quiet", href: address("data", { path: this.path }), download: "znode.bin", title: "Save the value" }, icon("download")),
       !document.is_whole && this.onWhole && h("button", { type: "button", onclick: () => this.onWhole() }, `Show all ${bytes(document.length)}`));
     this.body.classList.toggle("empty", !document.length);
+    this.body.classList.toggle("hex", this.mode === "hex");
     if (document.is_hidden) this.body.textContent = "not shown: its ACL does not let you read it";
     else if (document.is_null) this.body.textContent = "null";
     else if (!document.length) this.body.textContent = "empty";
