@@ -240,6 +240,10 @@ class PendingChanges:
                 self._put_back(parent_path, parent_before)
             if self.owned:
                 self.disown(path, node)
+            is_pending = before is not None and before.stat and not before.is_settled
+            if before is not None and is_pending and is_ephemeral(before.stat):
+                # An earlier txn creates it; this one deleted it, created it again, and failed.
+                self.own(owner_of(before.stat), path)
         self.digest = digest
 
     def _put_back(self, path: str, before: PendingNode | None) -> None:
