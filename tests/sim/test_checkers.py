@@ -256,6 +256,15 @@ def write_out_of_real_time(service: Service) -> None:
     service.checkers.answered(service.session, operation)
 
 
+def read_that_shows_a_later_write(service: Service) -> None:
+    zxid = service.set(b"2")
+    stat = codec_of(Stat).decode(service.ledger.state_at("/a", zxid).stat or b"")
+    reply = GetDataResponse(b"2", stat)
+    service.checkers.answered(service.session, service.operation(OpCode.GET_DATA, zxid, reply))
+    service.session.last_zxid = 0
+    service.checkers.answered(service.session, service.operation(OpCode.SET_DATA, zxid))
+
+
 def wrong_answer(service: Service) -> None:
     operation = service.operation(
         OpCode.SET_DATA, service.set(b"2"), error=ErrorCode.BAD_VERSION.value
@@ -529,6 +538,7 @@ def purged_while_fenced(service: Service) -> None:
         ("linearizable writes", write_of_somebody_else),
         ("linearizable writes", write_out_of_real_time),
         ("linearizable writes", wrong_answer),
+        ("linearizable writes", read_that_shows_a_later_write),
         ("answers", answer_to_another_request),
         ("answers", answer_told_twice),
         ("answers", answer_with_another_stat),

@@ -268,7 +268,7 @@ def _slow_readers(options: SimOptions, rng: random.Random) -> SimOptions:
         uncounted_reply_bytes=rng.choice((20, 1024)),
     )
     faults = replace(options.faults, weights=(*options.faults.weights, ("deafen", 10)))
-    return replace(options, replica=replica, faults=faults)
+    return _with_work(replace(options, replica=replica, faults=faults), ("reads-between", 10))
 
 
 def _fences(options: SimOptions, _rng: random.Random) -> SimOptions:

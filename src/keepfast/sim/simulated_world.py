@@ -70,7 +70,8 @@ class World:
         self.checkers = Checkers(self.membership)
         self.checkers.expired_sessions.is_on = "expired" not in WAITING
         self.checkers.quota.is_enforced = options.replica.prepare.is_quota_enforced
-        self.checkers.quota.under_way = options.workload.clients * options.workload.pipeline
+        # What a client asked for on the connection that it has left may come as well.
+        self.checkers.quota.under_way = 2 * options.workload.clients * options.workload.pipeline
         self.tick_us = options.replica.tick_ms * MS
         self.hosts: dict[ServerId, Host] = {}
         for number in range(1, options.servers + options.observers + 1):

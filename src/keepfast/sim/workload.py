@@ -68,6 +68,7 @@ class Workload:
             "container": self._container,
             "ttl": self._ttl,
             "quota": self._quota,
+            "reads-between": self._reads_between,
             "acl": self._acl,
             "large": self._large,
             "hoard": self._hoard,
@@ -213,6 +214,14 @@ class Workload:
         path = self._key()
         client.ask(OpCode.SYNC, path, SyncRequest(path))
         client.ask(OpCode.GET_DATA, path, GetDataRequest(path, False))
+
+    def _reads_between(self, client: SimulatedClient) -> None:
+        """Write, read it some times, and write again, without waiting for any of it."""
+        path = self._key()
+        client.ask(OpCode.SET_DATA, path, SetDataRequest(path, self._value(), -1))
+        for _ in range(self._rng.randrange(2, 8)):
+            client.ask(OpCode.GET_DATA, path, GetDataRequest(path, False))
+        client.ask(OpCode.SET_DATA, path, SetDataRequest(path, self._value(), -1))
 
     def _request(self, path: str, mode: CreateMode) -> CreateRequest:
         return CreateRequest(path, self._value(), OPEN_ACL, mode)

@@ -582,16 +582,14 @@ class Store(DiskGuard):
 
     def _close(self) -> None:
         if self._beginning is not None and self.head == self.durable:
-            return  # the disk was full all the time, and nothing was taken
+            return  # the disk was full all the time, and nothing was accepted
         self._begin()
         self._sync()
         if self._writer is not None:
             segments = self._sealed_segments()
-            try:
+            with contextlib.suppress(DiskFull):  # the next start finds its end, as after a crash
                 self._ordinary_if_full(lambda: self._commit(segments=segments))
-            except DiskFull:
-                return  # the next start finds the end of the segment by itself, as after a crash
-            self._close_writer()
+                self._close_writer()
 
     # -- failures --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from keepfast.sim.checkers.answers import NOT_LOGGED
 from keepfast.sim.checkers.base import Checker
-from keepfast.sim.ledger import Violation, ZnodeState
+from keepfast.sim.ledger import Ledger, Violation, ZnodeState
 from keepfast.sim.operations import Operation, SessionView
 from keepfast.wire import (
     ErrorCode,
@@ -48,8 +48,14 @@ class WriteChecker(Checker):
 
     name = "linearizable writes"
 
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        # Session -> where its last read was. It was sent before what is answered after it.
+        self._read_at: dict[int, int] = {}
+
     def on_answered(self, session: SessionView, operation: Operation) -> None:
         if operation.type in READS:
+            self._read_at[operation.session_id] = operation.zxid
             return
         zxid = operation.zxid
         if operation.type is OpCode.SYNC:
@@ -75,6 +81,12 @@ class WriteChecker(Checker):
                 self.name,
                 f"{operation} of c{session.client} got {format_zxid(zxid)}, below "
                 f"{format_zxid(operation.floor_zxid)}, which was answered before it was asked for",
+            )
+        if zxid <= self._read_at.get(operation.session_id, -1):
+            raise Violation(
+                self.name,
+                f"{operation} of c{session.client} is {format_zxid(zxid)}, which a read that was "
+                "sent before it has shown",
             )
         expected = _error_of(entry.body)
         if operation.type is not OpCode.MULTI and expected != operation.error:
