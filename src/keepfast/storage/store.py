@@ -586,9 +586,8 @@ class Store(DiskGuard):
         self._begin()
         self._sync()
         if self._writer is not None:
-            segments = self._sealed_segments()
             with contextlib.suppress(DiskFull):  # the next start finds its end, as after a crash
-                self._ordinary_if_full(lambda: self._commit(segments=segments))
+                self._ordinary_if_full(lambda: self._commit(segments=self._sealed_segments()))
                 self._close_writer()
 
     # -- failures --------------------------------------------------------------------------------
