@@ -122,6 +122,8 @@ class Ledger:
         # Every record that anybody ever logged; the first bytes seen under its zxid.
         self.entries: dict[Zxid, bytes] = {}
         self.proposers: dict[Zxid, ServerId] = {}
+        # Each record -> the one before it in the history of the server that proposed it.
+        self._before: dict[Zxid, Zxid] = {}
         # What was proposed before the world began ends here.
         self._begins_behind = Zxid(0)
         self.order: list[Zxid] = []
@@ -170,6 +172,8 @@ class Ledger:
         if known is None:
             self.entries[zxid] = entry
             self.proposers[zxid] = server
+            is_first = counter_of(zxid) == 1
+            self._before[zxid] = self.shadow_of(server).head if is_first else Zxid(zxid - 1)
         elif known != entry and _canonical(known) != _canonical(entry):
             raise Violation(
                 "agreement",
@@ -183,6 +187,7 @@ class Ledger:
         for each in [z for z in self.entries if z > zxid and z not in self.digests]:
             del self.entries[each]
             del self.proposers[each]
+            del self._before[each]
 
     def vouched(self, server: ServerId, zxid: Zxid) -> None:
         """A server says that it holds everything up to `zxid` durably.
@@ -222,6 +227,9 @@ class Ledger:
         start = bisect_right(records, last)
         new = records[start : bisect_right(records, zxid)]
         before = records[start - 1] if start else shadow.base
+        if before > last:
+            before, given = self._in_tree(before, last)
+            new = given + new
         if not new or new[-1] != zxid or (before != last and not self._is_start(before, last)):
             raise Violation(
                 "prefix",
@@ -231,6 +239,20 @@ class Ledger:
         for each in new:
             self._append(each)
         return new
+
+    def _in_tree(self, zxid: Zxid, last: Zxid) -> tuple[Zxid, list[Zxid]]:
+        """What a tree at `zxid` holds after the agreed `last`, and what that follows.
+
+        A leader's tree holds all that the leader has, also what nobody applied before. If the
+        leader dies then, the first server that applies it may have no record of it, only the tree.
+        A zxid determines all before it: what its primary had. That the tree is made of that is
+        checked as for any other.
+        """
+        held: list[Zxid] = []
+        while last < zxid and (before := self._before.get(zxid, zxid)) < zxid:
+            held.append(zxid)
+            zxid = before
+        return zxid, held[::-1]
 
     def _is_start(self, zxid: Zxid, last: Zxid) -> bool:
         """Whether a zxid is the start of an epoch that directly follows the last txn."""
