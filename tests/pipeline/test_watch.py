@@ -148,7 +148,7 @@ EACH_PLANTER = list(dict.fromkeys(one for some in PLANTERS.values() for one in s
 def test_damage_while_it_is_watched__is_judged_as_the_audit_judges_it(
     planter: Planter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "_MOST_SHARE", float("inf"))
+    monkeypatch.setattr(rounds, "_MAX_SHARE", float("inf"))
     for seed in range(2000):
         life = Life(seed)
         life.live()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain, islice
+from operator import attrgetter
 from typing import Final
 
 from keepfast.replica.audit import AuditRecord
@@ -16,6 +17,7 @@ from keepfast.wire import EventType, MalformedRecord, Perms, Reader, encode_even
 _LENGTH_SIZE: Final = 4
 # Paths that are read while one watch could be set.
 _READ_AT_ONCE: Final = 2
+_path_of: Final[Callable[[Change], str]] = attrgetter("path")
 
 
 def tell(service: Service, change: Change, zxid: int, spared: Collection[Connection] = ()) -> None:
@@ -46,7 +48,7 @@ def tell_in_slices(
     left = iter(changes)
     if changes and service.watches.has_recursive:
         above: set[str] = set()
-        concerned = (path for change in changes for path in service.watches.levels(change.path))
+        concerned = chain.from_iterable(map(service.watches.levels, map(_path_of, changes)))
         while some := set(islice(concerned, LIGHT * size)):
             above |= some
             yield

@@ -7,7 +7,7 @@ an ensemble, until the server of its client has answered a ping that was sent af
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -73,14 +73,7 @@ class SessionTracker:
 
         `is_silent`: whether it is known that nobody has heard of a session up to its deadline.
         """
-        due = sorted(deadline for deadline in self._buckets if deadline <= now_ms)
-        silent = (
-            SessionId(session_id)
-            for deadline in due
-            for session_id in sorted(self._buckets[deadline])
-            if is_silent(session_id, deadline)
-        )
-        ended = list(islice(silent, most))
+        ended = list(islice(self._silent(now_ms, is_silent), most))
         for session_id in ended:
             self.forget(session_id)
         return ended
@@ -88,6 +81,12 @@ class SessionTracker:
     def buckets(self) -> dict[int, list[int]]:
         """Deadline -> sessions, in order; for reports."""
         return {deadline: sorted(self._buckets[deadline]) for deadline in sorted(self._buckets)}
+
+    def _silent(self, now_ms: int, is_silent: Callable[[int, int], bool]) -> Iterator[SessionId]:
+        for deadline in sorted([deadline for deadline in self._buckets if deadline <= now_ms]):
+            for session_id in sorted(self._buckets[deadline]):
+                if is_silent(session_id, deadline):
+                    yield SessionId(session_id)
 
     def _leave(self, session_id: int, deadline: int) -> None:
         bucket = self._buckets[deadline]
