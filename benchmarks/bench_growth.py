@@ -15,7 +15,19 @@ from multiprocessing import get_context
 from struct import Struct
 
 from benchmarks.common import print_table
-from keepfast.replica import Connection, Replica, ReplicaOptions
+from keepfast.replica import (
+    AppendTxns,
+    CadenceOptions,
+    Connection,
+    ContinueRequests,
+    ContinueWork,
+    Replica,
+    ReplicaOptions,
+    SendToClients,
+    ServerCore,
+    SnapshotCadence,
+    TurnEffect,
+)
 from keepfast.tree import Tree
 from keepfast.wire import (
     OPEN_ACL,
@@ -23,6 +35,7 @@ from keepfast.wire import (
     CreateRequest,
     CreateTxn,
     DeleteRequest,
+    FrameParser,
     GetChildren2Request,
     GetDataRequest,
     MultiOp,
@@ -45,6 +58,9 @@ WATCHES = 100_000
 DATA = b"d" * 100
 _INT = Struct(">i")
 _HEADER = Struct(">ii")
+_REPLY = Struct(">iqi")
+# The xid of what is sent without a request.
+_EVENT = -1
 _NOW_MS = 1_790_000_000_000
 
 
@@ -74,30 +90,54 @@ def tree_of(count: int) -> Tree:
 
 
 class Core:
-    """A server's core with clients that speak to it directly."""
+    """A server's core with clients that speak to it directly, and a disk that takes no time."""
 
     def __init__(self, tree: Tree) -> None:
         options = ReplicaOptions(max_connections_per_address=0)
-        self.replica = Replica(tree, options, 1000, _NOW_MS)
+        replica = Replica(tree, options, _NOW_MS, _NOW_MS)
+        cadence = SnapshotCadence(CadenceOptions(every=0), lambda _: 0)
+        self._core = ServerCore(replica, None, cadence, _NOW_MS / 1000)
+        self._received: list[bytes] = []
         self._xid = 0
         self.client = self.connect()
 
     def connect(self) -> Connection:
         """One more session."""
-        connection = self.replica.connect("127.0.0.1", 1)
+        connection = self._core.replica.connect("127.0.0.1", 1)
         assert connection is not None
         hello = encode(ConnectRequest(0, Zxid(0), 30_000, SessionId(0), bytes(16), False))
-        self.replica.receive(connection, _INT.pack(len(hello)) + hello)
-        self.settle()
+        self._ask(connection, _INT.pack(len(hello)) + hello)
+        assert self._received, "no answer to the greeting"
+        self._received.clear()
         return connection
 
-    def settle(self) -> None:
-        """All that is to be stored is durable, and all that was sent is taken."""
-        appends = self.replica.service.take_appends()
-        if appends:
-            self.replica.log_durable(appends[-1].zxid)
-        for connection in self.replica.service.take_dirty():
-            connection.out.clear()
+    def _ask(self, connection: Connection, data: bytes) -> None:
+        """Send bytes and take part in turns until nothing is left to do."""
+        core = self._core
+        core.receive(connection, data)
+        while True:
+            batch = core.end_turn()
+            for effect in batch:
+                self._perform(effect)
+            if batch:
+                continue
+            if not core.replica.service.appends:
+                return
+            core.set_clock(core.deadline, _NOW_MS)  # the group waits for more
+
+    def _perform(self, effect: TurnEffect) -> None:
+        core = self._core
+        if isinstance(effect, AppendTxns):
+            core.log_durable(effect.records[-1].zxid, effect.group, 0.0)
+        elif isinstance(effect, SendToClients):
+            for connection in effect.connections:
+                self._received += connection.out
+                connection.out.clear()
+        elif isinstance(effect, ContinueRequests):
+            for connection in effect.connections:
+                core.client_drained(connection)
+        elif isinstance(effect, ContinueWork):
+            core.continue_work()
 
     def frames(self, op: OpCode, bodies: list[bytes]) -> bytes:
         """Requests as a client sends them."""
@@ -109,13 +149,23 @@ class Core:
         return b"".join(parts)
 
     def cost(self, op: OpCode, bodies: list[bytes]) -> float:
-        """µs of CPU for one of these requests, sent 100 at a time."""
+        """µs of CPU for one of these requests, sent 100 at a time; all have to succeed."""
         pieces = [self.frames(op, bodies[at : at + 100]) for at in range(0, len(bodies), 100)]
         start = time.process_time_ns()
         for piece in pieces:
-            self.replica.receive(self.client, piece)
-            self.settle()
-        return (time.process_time_ns() - start) / 1000 / len(bodies)
+            self._ask(self.client, piece)
+        spent = time.process_time_ns() - start
+        self._check(op, len(bodies))
+        return spent / 1000 / len(bodies)
+
+    def _check(self, op: OpCode, count: int) -> None:
+        """Each of the last `count` requests has its reply, and none of them is an error."""
+        frames = FrameParser(1 << 30).feed(b"".join(self._received))
+        self._received.clear()
+        heads = [_REPLY.unpack_from(frame) for frame in frames]
+        replies = [(xid, error) for xid, _, error in heads if xid != _EVENT]
+        expected = [(xid, 0) for xid in range(self._xid - count + 1, self._xid + 1)]
+        assert replies == expected, f"{op.name}: not every request was answered without an error"
 
 
 def costs(core: Core) -> list[float]:
