@@ -94,15 +94,14 @@ async def come_back(clients: list[Returning], ports: list[int]) -> list[float]:
 def measured(kind: str, place: Path, count: int) -> list[str]:
     """One ensemble: open, kill its leader, come back."""
     with BenchEnsemble(kind, place) as ensemble:
-        for id in ensemble.ports:
-            ensemble.start(id)
-        ensemble.wait_until_whole()
 
         async def whole() -> list[float]:
             clients = await opened(list(ensemble.ports.values()), count)
             leader = ensemble.leader()
             left = [port for id, port in ensemble.ports.items() if id != leader]
             ensemble.kill(leader)
+            if ensemble.mode(leader) is not None:
+                raise SystemExit("the leader was killed and still answers")
             spent = await come_back(clients, left)
             for client in clients:
                 client.drop()

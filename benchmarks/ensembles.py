@@ -67,6 +67,8 @@ class BenchEnsemble:
 
     def start(self, id: int) -> None:
         """Start one server, and do not wait."""
+        if id in self._processes:
+            raise SystemExit(f"server {id} runs already: a second one would outlive this run")
         configuration = str(self.folder(id) / "zoo.cfg")
         command = [sys.executable, "-m", "keepfast", "serve", configuration]
         if self.kind == APACHE:
