@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 
@@ -27,6 +28,17 @@ class ConsoleArguments:
     audits_dir: str
     audit_log: str | None
     interval_s: float
+
+
+def sorted_out(words: list[str], places: list[str]) -> tuple[str, tuple[str, ...]]:
+    """The servers, and all directories: `--data zk/*` leaves all but the first among the words."""
+    more = [word for word in words if places and _is_place(word)]
+    return ",".join(word for word in words if word not in more), (*places, *more)
+
+
+def _is_place(word: str) -> bool:
+    # A server may have a path behind its port, a directory that of its logs behind a colon.
+    return word.startswith(("/", ".")) or os.path.isdir(word.partition(":")[0])
 
 
 def console(arguments: ConsoleArguments) -> int:

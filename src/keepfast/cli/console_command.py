@@ -11,12 +11,13 @@ Work = Callable[[], int]
 
 
 Servers = Annotated[
-    str, typer.Argument(metavar="HOST:PORT[,...]", help="Client ports; others are found.")
+    list[str],
+    typer.Argument(metavar="HOST:PORT...", help="Client ports; others are found."),
 ]
 Data = Annotated[
     list[str] | None,
     typer.Option(
-        "--data", metavar="DIR", help="A server's data directory: history, past, proof. Repeatable."
+        "--data", metavar="DIR...", help="The servers' data directories: history, past, proof."
     ),
 ]
 Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the page is served.")]
@@ -68,12 +69,13 @@ def console_command(
     """
 
     def work() -> int:
-        from keepfast.cli.console import ConsoleArguments, console
+        from keepfast.cli.console import ConsoleArguments, console, sorted_out
 
+        hosts, places = sorted_out(servers, data or [])
         return console(
             ConsoleArguments(
-                servers,
-                tuple(data or ()),
+                hosts,
+                places,
                 listen,
                 allow_writes,
                 certificate,
