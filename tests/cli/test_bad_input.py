@@ -124,6 +124,24 @@ def test_directory_without_data(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_name_with_a_line_break__one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for command in commands(tmp_path / "a\nb"):
+        result = call(capsys, *command)
+        assert result.code == 2
+        result.check_sentence(r"a\nb does not exist")
+
+
+@pytest.mark.parametrize("arguments", [("verify", ""), ("state", ""), ("audit", "x", "--out=")])
+def test_variable_that_is_not_set__not_the_directory_one_is_in(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    result = call(capsys, *arguments)
+    assert result.code == 2
+    result.check_sentence("an argument is empty")
+
+
 def test_file_in_place_of_a_directory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "log.1"
     path.write_bytes(LOG_START)

@@ -202,6 +202,31 @@ def test_a_file_that_is_a_link_to_nothing__is_said(tmp_path: Path) -> None:
     assert server.unreadable == (f"{tmp_path}/1/version-2/log.5 is a link to nothing",)
 
 
+def test_a_server_that_is_a_link_to_nothing__is_a_server_without_files(tmp_path: Path) -> None:
+    make(tmp_path, "1/version-2/log.1", "2/version-2/log.1")
+    (tmp_path / "3").symlink_to(tmp_path / "unmounted")
+    (tmp_path / "notes").symlink_to(tmp_path / "nowhere")
+    assert names(discover([str(tmp_path)])) == {tmp_path.name: ["1", "2", "3"]}
+
+
+def test_a_link_that_leads_in_a_circle__does_not_hide_what_is_beside_it(tmp_path: Path) -> None:
+    make(tmp_path, "1/version-2/log.1", "2/version-2/log.1")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "1" / "version-2" / "log.5").symlink_to("log.5")
+    found = discover([str(tmp_path)])
+    assert names(found) == {tmp_path.name: ["1", "2", "loop"]}
+    assert ["Too many levels" in "".join(one.unreadable) for one in found[0].servers] == [
+        *(True, False, True),
+    ]
+
+
+def test_a_link_to_a_directory_above_it__is_not_followed(tmp_path: Path) -> None:
+    make(tmp_path, "1/version-2/log.1", "2/version-2/log.1")
+    (tmp_path / "all").symlink_to(".")
+    (tmp_path / "1" / "up").symlink_to(tmp_path.parent)
+    assert names(discover([str(tmp_path)])) == {tmp_path.name: ["1", "2"]}
+
+
 def test_a_flat_listing__reads_like_a_directory() -> None:
     root = CASES_DIR / "healthy-plain-3.9.5"
     entries = [

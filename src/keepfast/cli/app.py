@@ -487,9 +487,16 @@ def _joined(arguments: list[str]) -> list[str]:
     """Commands of two words: a file or folder of the second name is `./blame`, `./rescue`."""
     if arguments == ["--version"]:
         return ["version"]
+    # The shell alone takes one: as the data of a znode.
+    if arguments[:1] != ["shell"] and any(map(_is_empty, arguments)):
+        raise CommandFailed("an argument is empty; is a variable of your script not set?")
     if arguments[:2] in (["inspect", "blame"], ["ensemble", "rescue"], ["backup", "list"]):
         return [" ".join(arguments[:2]), *arguments[2:]]
     return arguments or ["--help"]
+
+
+def _is_empty(argument: str) -> bool:
+    return not argument or (argument.startswith("--") and argument.find("=") == len(argument) - 1)
 
 
 def _run(parse: Callable[[], Any]) -> int:
@@ -543,7 +550,8 @@ def _explained(error: Exception) -> tuple[str, ExitCode]:
 
 
 def _complain(sentence: str, code: ExitCode) -> int:
-    from keepfast.wire import safe_lines
+    from keepfast.wire import safe_text
 
-    print(f"keepfast: {safe_lines(sentence)}", file=sys.stderr)
+    # One line, also where the name of a file has a line break in it.
+    print(f"keepfast: {safe_text(sentence)}", file=sys.stderr)
     return code

@@ -177,17 +177,39 @@ def _scan(directory: Directory) -> None:
         with os.scandir(directory.path) as entries:
             for entry in entries:
                 try:
-                    if entry.is_dir():
-                        directory.directories[entry.name] = Directory(entry.path)
-                    else:
-                        status = entry.stat()
-                        directory.files[entry.name] = (status.st_size, status.st_mtime)
-                except FileNotFoundError:
+                    _add_entry(directory, entry)
+                except OSError as error:
                     # Purged by its server a moment ago, unless it is a link.
-                    if entry.is_symlink() and is_data_name(entry.name):
-                        directory.broken.append(f"{entry.path} is a link to nothing")
+                    if entry.is_symlink():
+                        _add_broken(directory, entry, error)
+    except FileNotFoundError:
+        return  # deleted a moment ago, or a link to nothing: as empty as that
     except OSError as error:
         directory.error = f"{directory.path} cannot be listed: {error.strerror}"
+
+
+def _add_entry(directory: Directory, entry: os.DirEntry[str]) -> None:
+    if not entry.is_dir():
+        status = entry.stat()
+        directory.files[entry.name] = (status.st_size, status.st_mtime)
+    elif not (entry.is_symlink() and _leads_up(entry.path)):
+        directory.directories[entry.name] = Directory(entry.path)
+
+
+def _leads_up(link: str) -> bool:
+    """Whether a link leads to a directory above it: following it would list that again and again."""
+    target = os.path.realpath(link)
+    return os.path.commonpath((target, os.path.realpath(os.path.dirname(link)))) == target
+
+
+def _add_broken(directory: Directory, entry: os.DirEntry[str], error: OSError) -> None:
+    """A link that cannot be followed: one file that is missing, or what may be a whole server."""
+    if not is_data_name(entry.name):
+        directory.directories[entry.name] = Directory(entry.path)
+    elif isinstance(error, FileNotFoundError):
+        directory.broken.append(f"{entry.path} is a link to nothing")
+    else:
+        directory.broken.append(f"{entry.path} cannot be read: {error.strerror}")
 
 
 def list_entries(place: str, entries: Iterable[tuple[str, int, float]]) -> Directory:
