@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from keepfast.server import ListeningServer
 from tests.server.live import ADMIN, TIMEOUT, Live, live, server_options
 from tests.server.secured import LOOPS, running
 
@@ -180,11 +181,30 @@ def test_listen_backlog__is_the_configured_one(
 ) -> None:
     with running(tmp_path, text, loop_kind=loop_kind) as server, contextlib.ExitStack() as lines:
         found = [lines.enter_context(line) for line in _own_sockets(server.port)]
-        (listener,) = filter(_is_listening, found)
+        listener, *_ = filter(_is_listening, found)
         # Of a socket that listens, tcpi_sacked is how many may wait.
         facts = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
     most = int(Path("/proc/sys/net/core/somaxconn").read_text())
     assert struct.unpack_from("=I", facts, 28)[0] == min(expected, most)
+
+
+@pytest.mark.parametrize("loop_kind", LOOPS)
+def test_clients_that_come_together__are_accepted_in_one_turn(
+    tmp_path: Path, loop_kind: str
+) -> None:
+    async def turns(server: ListeningServer, lines: contextlib.ExitStack) -> int:
+        place = ("127.0.0.1", server.running.port)
+        for _ in range(8):
+            lines.enter_context(socket.create_connection(place, TIMEOUT))
+        count = 0
+        while len(server.gate.clients) < 8:
+            await asyncio.sleep(0)
+            count += 1
+        return count
+
+    with running(tmp_path, "", loop_kind=loop_kind) as server, contextlib.ExitStack() as lines:
+        # One to accept them, some from the socket to its protocol.
+        assert server.run(turns(server.server, lines)) < 6
 
 
 @_LINUX_ONLY

@@ -15,6 +15,10 @@ from keepfast.server.tls_port import TlsPort
 
 # The default backlog. A thousand clients that reconnect at once are not refused.
 _USUAL_BACKLOG: Final = 1024
+# uvloop accepts one connection per listening socket and turn, so it is given more of the same one.
+# Low: each of many clients that come at once is a turn of its own. High: each connection that comes
+# alone costs as many vain calls.
+_COPIES: Final = 7
 
 
 class Listeners:
@@ -54,10 +58,12 @@ class Listeners:
             return
         loop = asyncio.get_running_loop()
         for listener in await open_listeners(options.host, options.port, self._backlog):
-            server = await loop.create_server(
-                gate.make_protocol, sock=listener, backlog=self._backlog
-            )
-            self._plain.append(server)
+            copies = 0 if isinstance(loop, asyncio.SelectorEventLoop) else _COPIES
+            for copy in (listener, *[listener.dup() for _ in range(copies)]):
+                server = await loop.create_server(
+                    gate.make_protocol, sock=copy, backlog=self._backlog
+                )
+                self._plain.append(server)
         self.port = self._plain[0].sockets[0].getsockname()[1]
 
     async def _open_tls(self) -> None:
