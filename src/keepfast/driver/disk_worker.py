@@ -95,14 +95,13 @@ class DiskWorker:
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._is_scheduled:
+        # What is busy schedules the rest when it is done.
+        if not self._is_scheduled and not self._is_busy:
             self._is_scheduled = True
             self._guard.soon(self._start)
 
     def _start(self) -> None:
         self._is_scheduled = False
-        if self._is_busy:
-            return  # what is busy starts again when it is done
         if self._chores:
             self._run(self._chores.popleft())
         elif self._orders and self._orders[0].after <= self._durable:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Final
 
 from keepfast.apache import java_hex
@@ -21,6 +22,8 @@ from keepfast.wire import Notification, ServerId, StorageError
 
 _NS_OF_MS: Final = 1_000_000
 _ERRORS: Final = frozenset(("snapshot-failed", "purge-failed", "stream-failed"))
+# What the disk is called with, and what follows, with the seconds that it took.
+_DiskJob = tuple[Callable[[], None], Callable[[float], None]]
 
 
 class AsyncioWorld:
@@ -43,11 +46,15 @@ class AsyncioWorld:
         self._log = log
         self._audit = audit
         self._on_failed = on_failed
-        self._disk_thread = ThreadPoolExecutor(1, "keepfast-disk")
+        # None ends the thread. Not an executor: it takes as long as the loop needs for a write.
+        self._disk_jobs: SimpleQueue[_DiskJob | None] = SimpleQueue()
+        self._disk_thread: Thread | None = None
 
     def join_disk(self) -> None:
         """Wait until the disk thread is done with what it was given."""
-        self._disk_thread.shutdown(wait=True)
+        if self._disk_thread is not None:
+            self._disk_jobs.put(None)
+            self._disk_thread.join()
 
     # -- clock, timers, threads ------------------------------------------------------------------
 
@@ -75,9 +82,15 @@ class AsyncioWorld:
 
     def on_disk_thread(self, work: Callable[[], None], done: Callable[[float], None]) -> None:
         """See ServerWorld."""
-        self._disk_thread.submit(self.call_disk, work).add_done_callback(
-            lambda future: self._wake(lambda: done(future.result()))
-        )
+        if self._disk_thread is None:
+            self._disk_thread = Thread(target=self._call_disk, name="keepfast-disk", daemon=True)
+            self._disk_thread.start()
+        self._disk_jobs.put((work, done))
+
+    def _call_disk(self) -> None:
+        while (job := self._disk_jobs.get()) is not None:
+            work, done = job
+            self._loop.call_soon_threadsafe(done, self.call_disk(work))
 
     def store_secret(self, secret: SharedSecret) -> None:
         """See World."""
@@ -91,9 +104,6 @@ class AsyncioWorld:
         self._loop.run_in_executor(None, work).add_done_callback(
             lambda future: self._ended(future, done)
         )
-
-    def _wake(self, action: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(action)
 
     def _ended(self, future: asyncio.Future[None], done: Callable[[], None]) -> None:
         if not future.cancelled():
