@@ -153,6 +153,28 @@ def test_frame_that_is_too_long__closes_the_connection() -> None:
     assert "frame of" in side.clients[0].connection.close_reason
 
 
+def test_client_that_sends_only_reads_that_come_alone__lives_as_long_as_others() -> None:
+    side = Side(is_quick=True)
+    machine, client = side.machine, side.clients[0]
+    read = encode_int(1) + encode_int(OpCode.GET_DATA) + encode(GetDataRequest("/a", False))
+    for _ in range(100):
+        machine.advance(300)
+        machine.tick()
+        side.receive(0, encode_frame(read))
+    assert side.answered > 60
+    # The other one was silent for longer than its session's 10 s.
+    machine.settle()
+    assert [c.connection.is_open for c in side.clients] == [True, False]
+    machine.advance(10_000)
+    machine.tick()
+    machine.settle()
+    assert client.connection.is_open
+    machine.advance(1000)
+    machine.tick()
+    machine.settle()
+    assert not client.connection.is_open
+
+
 def test_limit_of_frames_that_is_small__holds_for_a_read_that_comes_alone() -> None:
     side = Side(is_quick=True)
     side.clients[0].connection.frames.max_frame = 10

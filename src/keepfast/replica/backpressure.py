@@ -52,7 +52,7 @@ def is_held(service: Service, connection: Connection) -> bool:
 def stall(service: Service, connection: Connection) -> None:
     """Handle no more requests of a connection until others have had their turn."""
     connection.is_stalled = True
-    connection.free_ms = -1
+    connection.free_until = -1
     service.stalled[connection] = None
 
 

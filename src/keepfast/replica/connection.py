@@ -45,7 +45,7 @@ class Connection:
         "caller",
         "close_reason",
         "frames",
-        "free_ms",
+        "free_until",
         "held",
         "id_bytes",
         "ids",
@@ -75,7 +75,6 @@ class Connection:
         "session_id",
         "timeout_ms",
         "told",
-        "touched_ms",
         "unfinished",
         "waits",
         "waits_for_reads",
@@ -113,10 +112,9 @@ class Connection:
         self.unfinished: Iterator[MissedEvent | None] | None = None
         # Size of the request that is arriving, if it is large.
         self.large_bytes = 0
-        # When its session was given its full time again.
-        self.touched_ms = -1
-        # The same, as long as it is open and nothing holds up its requests; otherwise -1.
-        self.free_ms = -1
+        # Until when a sign of life gives its session no more time, as long as it is open and
+        # nothing holds up its requests; otherwise -1.
+        self.free_until = -1
         self.session_id = NO_SESSION
         # Txns of its session up to this one were asked for on other connections.
         self.moved_at = Zxid(-1)

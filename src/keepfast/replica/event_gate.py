@@ -46,7 +46,7 @@ class EventGate:
         self.held[connection] = None
         self._stalled[connection] = None
         connection.is_stalled = True
-        connection.free_ms = -1
+        connection.free_until = -1
         return True
 
     def refine(self, above: Set[str]) -> None:

@@ -197,6 +197,8 @@ class Handshake:
             self._upgrading.discard(session_id)
             self.local.forget(session_id)
             self._service.sessions.touch(session_id, self._service.now_ms)
+            if connection is not None:
+                connection.free_until = -1  # the other tracker may want to hear of it more often
         if connection is not None and connection.phase is Phase.CONNECTING:
             updates = self._service.statistics.updates
             self._service.note(updates, connection, _CREATE_SESSION, 0, connection.opened_ms)
@@ -237,13 +239,12 @@ class Handshake:
 
     def touch(self, connection: Connection) -> bool:
         """A sign of life of a client; False: its session has ended."""
-        service = self._service
-        connection.touched_ms = service.now_ms
-        is_free = not (connection.is_held_up or connection.owes_identity)
-        connection.free_ms = service.now_ms if is_free else -1
-        session_id = connection.session_id
+        service, session_id = self._service, connection.session_id
         tracker = self.local if session_id in self.local else service.sessions
-        return tracker.touch(session_id, service.now_ms)
+        until = tracker.touch(session_id, service.now_ms)
+        is_free = not (connection.is_held_up or connection.owes_identity)
+        connection.free_until = until if is_free else -1
+        return until >= 0
 
     def tick(self) -> None:
         """End the local sessions whose clients are silent."""

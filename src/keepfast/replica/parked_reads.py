@@ -70,7 +70,7 @@ def must_wait(service: Service, connection: Connection, op: int) -> bool:
     connection.parked_bytes = total
     if total > most:
         connection.waits_for_reads = True
-        connection.free_ms = -1
+        connection.free_until = -1
         return True
     return False
 

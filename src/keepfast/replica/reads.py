@@ -136,8 +136,7 @@ def answer_single(service: Service, connection: Connection, data: bytes) -> byte
         or size > frames.max_frame
         or connection.queue
         or service.gate is not None
-        # Once in a millisecond its session is given its full time again.
-        or connection.free_ms != service.now_ms
+        or service.now_ms >= connection.free_until
     ):
         return None
     reply = _plain_data(service, xid, data[_FRAME_OP_AT:])

@@ -284,7 +284,7 @@ class Replica:
                 return
             payloads = self.handshake.greet(connection, payloads)
             self.handle_ready()
-        elif connection.touched_ms != service.now_ms and not self.handshake.touch(connection):
+        elif service.now_ms >= connection.free_until and not self.handshake.touch(connection):
             service.close(connection, "the session has ended")
             return
         count = len(payloads)
@@ -563,7 +563,7 @@ class Replica:
             return
         self.proofs.append(verdict.proof)
         connection.is_throttled = True
-        connection.free_ms = -1
+        connection.free_until = -1
 
     def proved(self, proof: Proof) -> None:
         """A step of a login was taken: answer it, and handle what came after it."""

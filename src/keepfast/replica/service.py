@@ -177,7 +177,7 @@ class Service:
         if connection.phase is Phase.CLOSED:
             return
         connection.phase = Phase.CLOSED
-        connection.free_ms = -1
+        connection.free_until = -1
         connection.queue.clear()
         connection.held.clear()
         connection.unfinished = None

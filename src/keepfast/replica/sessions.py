@@ -44,20 +44,19 @@ class SessionTracker:
         self.timeouts[session_id] = timeout_ms
         self.touch(session_id, now_ms)
 
-    def touch(self, session_id: int, now_ms: int) -> bool:
-        """Note a sign of life; False if the session is not tracked."""
+    def touch(self, session_id: int, now_ms: int) -> int:
+        """Note a sign of life; until when another one changes nothing, -1 if it is not tracked."""
         timeout_ms = self.timeouts.get(session_id)
         if timeout_ms is None:
-            return False
+            return -1
         deadline = ((now_ms + timeout_ms) // self._tick_ms + 1) * self._tick_ms
         old = self._deadlines.get(session_id)
-        if deadline == old:
-            return True
-        if old is not None:
-            self._leave(session_id, old)
-        self._deadlines[session_id] = deadline
-        self._buckets.setdefault(deadline, set()).add(session_id)
-        return True
+        if deadline != old:
+            if old is not None:
+                self._leave(session_id, old)
+            self._deadlines[session_id] = deadline
+            self._buckets.setdefault(deadline, set()).add(session_id)
+        return deadline - timeout_ms
 
     def forget(self, session_id: int) -> None:
         """Stop tracking a session."""
@@ -111,13 +110,13 @@ class TouchTable:
     def __len__(self) -> int:
         return len(self._tree.sessions)
 
-    def touch(self, session_id: int, _now_ms: int) -> bool:
-        """Note a sign of life; False if there is no such session."""
+    def touch(self, session_id: int, now_ms: int) -> int:
+        """Note a sign of life, again in the next millisecond; -1 if there is no such session."""
         timeout_ms = self._tree.sessions.get(session_id)
         if timeout_ms is None:
-            return False
+            return -1
         self.touched[session_id] = timeout_ms
-        return True
+        return now_ms + 1
 
     def take(self) -> dict[int, int]:
         """Those that were heard of since the last call."""

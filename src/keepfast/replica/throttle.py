@@ -120,7 +120,7 @@ class Throttle:
         ):
             return False
         connection.is_throttled = True
-        connection.free_ms = -1
+        connection.free_until = -1
         connection.held.append(payload)
         service.held_since[connection] = service.now_ms
         service.statistics.throttled += 1
