@@ -178,6 +178,20 @@ def test_recursive_watch_elsewhere__does_not_wait_for_all_events() -> None:
     assert world.watcher.replies() == [CREATED, (2, 0)]
 
 
+def test_recursive_watch_above_the_changes__waits_until_the_last_event() -> None:
+    world = World()
+    world.watch(world.watcher, "/", recursive=True)
+    world.watch(world.other, "/elsewhere", recursive=True)
+    world.create_many()
+    world.ask(world.other, 2)
+    while not world.other.replies():
+        world.turn()
+    assert world.service.gate is not None
+    world.ask(world.watcher, 2)
+    world.finish()
+    assert world.watcher.replies() == [*[CREATED] * COUNT, (2, 0)]
+
+
 def test_watch_set_meanwhile__hears_of_what_is_later() -> None:
     world = World()
     last = f"/n{COUNT - 1}"

@@ -9,11 +9,13 @@ from itertools import pairwise
 import pytest
 
 from keepfast.replica import ReplicaOptions
+from keepfast.replica.child_lists import ChildLists
 from keepfast.sim.options import SimOptions
 from keepfast.sim.script import quiet_options
 from keepfast.tree import PrepareOptions
 from keepfast.wire import (
     OPEN_ACL,
+    AddWatchRequest,
     CreateRequest,
     DeleteRequest,
     ExistsRequest,
@@ -25,12 +27,14 @@ from keepfast.wire import (
     SetDataRequest,
     SyncRequest,
     decode,
+    decode_header,
     encode_multi_request,
 )
 from tests.replica.machine import Client, Machine
 from tests.replica.simulated import (
     Ensemble,
     PlainClient,
+    create,
     member_of,
     started,
     tree_of,
@@ -195,6 +199,57 @@ def test_many_long_ones__each_in_its_turn_and_reads_go_on() -> None:
     assert len(world.children(world.three)) == 2 * COUNT + 1
 
 
+def test_many_writes_behind_two_long_ones__keep_their_order() -> None:
+    """More than are made in one turn."""
+    world = World()
+    world.one.send_raw(multi(1, creates()))
+    world.two.send_raw(multi(1, (*creates(), *creates(1))))
+    xids = range(1, 251)
+    for xid in xids:
+        world.three.send(xid, OpCode.CREATE, CreateRequest(f"/w{xid}", b"", OPEN_ACL, 0))
+    world.make()
+    records = [decode_header(record.entry) for record in world.service.appends]
+    assert [header.cxid for header in records] == [1, 1, *xids]
+    assert [header.zxid for header in records] == [record.zxid for record in world.service.appends]
+
+
+def test_long_list_of_children__has_what_a_long_txn_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A list that is kept, and one that takes several turns to make."""
+    monkeypatch.setattr("keepfast.replica.child_lists._SLICE", 10)
+    world = World()
+
+    def children() -> list[str]:
+        world.two.send(77, OpCode.GET_CHILDREN, GetChildrenRequest("/", False))
+        while not (frames := world.two.take()):
+            world.service.take_unfinished()
+            world.machine.replica.resume(world.two.connection)
+        names = decode(GetChildrenResponse, frames[-1][REPLY_HEADER:]).children or ()
+        return sorted(name for name in names if name != "zookeeper")
+
+    world.one.send_raw(multi(1, creates()))
+    world.machine.settle()
+    there = {f"n{number}" for number in range(COUNT)}
+    assert children() == sorted(there)
+    changes = tuple(MultiOp(OpCode.DELETE, DeleteRequest(f"/n{n}", -1)) for n in range(7))
+    more = tuple(
+        MultiOp(OpCode.CREATE, CreateRequest(f"/m{n}", b"", OPEN_ACL, 0)) for n in range(9)
+    )
+    world.one.send_raw(multi(2, (*changes, *more)))
+    world.machine.settle()
+    there = {f"n{number}" for number in range(7, COUNT)} | {f"m{n}" for n in range(9)}
+    assert children() == sorted(there)
+    # One is begun, and then the children are others.
+    world.service.child_lists = ChildLists()
+    world.two.send(78, OpCode.GET_CHILDREN, GetChildrenRequest("/", False))
+    assert not world.two.take()
+    deletes = tuple(MultiOp(OpCode.DELETE, DeleteRequest(f"/m{n}", -1)) for n in range(9))
+    world.one.send_raw(multi(3, deletes))
+    world.machine.settle()
+    assert children() == sorted(name for name in there if name.startswith("n"))
+
+
 def test_client_that_is_gone_meanwhile__its_write_is_done_all_the_same() -> None:
     world = World()
     world.one.send_raw(multi(1, creates()))
@@ -340,3 +395,37 @@ def test_leader_that_goes_while_it_makes_one__nothing_of_it_is_left(turns: int) 
     ensemble.wait_all("all serve")
     assert len(ensemble.digests()) == 1
     assert all(tree_of(host).find("/n0") is None for host in ensemble.up())
+
+
+def test_plain_write_of_a_followers_client_behind_it__comes_behind_it() -> None:
+    """Also one that goes the quick way otherwise."""
+    ensemble = long_ensemble()
+    leader, follower = ensemble.leading(), ensemble.followers()[0]
+    one, two = PlainClient(ensemble, leader), PlainClient(ensemble, follower)
+    assert two.ask(1, OpCode.CREATE, create("/q")) == [(1, 0)]
+    assert two.ask(2, OpCode.SET_DATA, SetDataRequest("/q", b"first", -1)) == [(2, 0)]
+    service = member_of(leader).state.replica.service
+    one.send_raw(multi(1, creates(10 * COUNT)))
+    wait_within(ensemble, lambda: service.is_busy, 0)
+    two.send(3, OpCode.SET_DATA, SetDataRequest("/q", b"second", -1))
+    ensemble.wait(lambda: service.outstanding > 0, "it waits")
+    assert service.is_busy
+    ensemble.wait(lambda: tree_of(follower).find("/q").data == b"second", "it is done")  # type: ignore[union-attr]
+    assert tree_of(follower).find("/n0") is not None
+    ensemble.pass_ms(20)
+    assert (one.replies(), two.replies()) == ([(1, 0)], [(3, 0)])
+    assert len(ensemble.digests()) == 1
+
+
+def test_events_at_a_learner__those_of_the_next_txn_come_after_all_of_a_long_one() -> None:
+    ensemble = long_ensemble()
+    client = PlainClient(ensemble, ensemble.leading())
+    watcher = PlainClient(ensemble, ensemble.followers()[0])
+    assert watcher.ask(1, OpCode.ADD_WATCH, AddWatchRequest("/", 1)) == [(1, 0)]
+    client.send_raw(multi(1, creates()))
+    client.send(2, OpCode.CREATE, create("/later"))
+    ensemble.wait(lambda: (2, 0) in client.replies(), "both are done")
+    ensemble.pass_ms(200)
+    zxids = [int.from_bytes(frame[4:12], "big") for frame in watcher.take()]
+    assert len(zxids) == COUNT + 1
+    assert zxids == sorted(zxids)

@@ -262,6 +262,23 @@ def test_slices__each_is_of_bounded_size() -> None:
     assert finished(read_long(leader.twin, entry, 10))[1] > 1000 / 10 * 2
 
 
+@pytest.mark.parametrize("listed", [5, 8])
+def test_end_of_a_session_that_does_not_list_all_ephemerals__deletes_them_all(listed: int) -> None:
+    """As in one piece: what is not listed goes after what is, in the order of the paths."""
+    leader = Leader(options_of(2))
+    leader.ask(OpCode.MULTI, many_creates(8, flags=1), BOBS_CALLER)
+    leader.catch_up()
+    header = TxnHeader(BOBS_CALLER.session_id, 0, Zxid(99), 4000, OpCode.CLOSE_SESSION)
+    paths = tuple(f"/n{number}" for number in reversed(range(listed)))
+    entry = LogEntry(header, CloseSessionTxn(paths), None)
+    txn, _ = finished(read_long(leader.tree, entry, 2))
+    assert txn is not None
+    outcome = txn.install()
+    assert outcome.changes == leader.twin.apply(header, entry.body).changes
+    assert len(outcome.changes) == 8
+    assert all_of(leader.tree) == all_of(leader.twin)
+
+
 @pytest.mark.parametrize("change", ["znode", "exists", "stray", "digest", "zxid"])
 def test_tree_that_is_another_one__nothing_is_installed(change: str) -> None:
     """Everything is checked before anything changes (R12)."""
