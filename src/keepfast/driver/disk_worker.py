@@ -3,7 +3,8 @@
 A group is everything that was appended since the last fsync. On a disk that answers in a fraction
 of a millisecond the loop calls it itself, at the end of the turn in which the records came:
 handing the group to a thread and being woken again would cost more than the disk. On a slower
-disk a thread does it, and the loop keeps serving reads while the next group gathers.
+disk a thread does it, and the loop keeps serving reads while the next group gathers; and so on any
+disk while large files are written to it or deleted, as no past fsync tells how long the next takes.
 
 The store is not thread-safe. So whatever runs on the thread, an fsync or another job
 on the store, runs alone: meanwhile nothing is fsynced on the loop.
@@ -56,6 +57,8 @@ class DiskWorker:
         self.store = store
         self.has_space = not store.is_full
         self.fsync_seconds = 0.0  # smoothed
+        # Whether large files are being written or deleted.
+        self.is_shared = False
         self._world = world
         self._guard = guard
         self._on_durable = on_durable
@@ -121,7 +124,7 @@ class DiskWorker:
     def _fsync(self) -> None:
         self._group, self._waiting = self._waiting, NO_GROUP
         appended = self._appended
-        if self.fsync_seconds < _INLINE_LIMIT_SECONDS:
+        if self.fsync_seconds < _INLINE_LIMIT_SECONDS and not self.is_shared:
             job = Job(self.store.sync)
             seconds = self._world.call_disk(job.run)
             self._statistics.turns.excuse(seconds)

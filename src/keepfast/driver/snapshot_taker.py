@@ -1,4 +1,8 @@
-"""Writes snapshots without blocking the loop: in steps of about a millisecond, then on a thread.
+"""Writes snapshots without blocking the loop, which encodes them in steps of about a millisecond.
+
+A thread writes each piece, and reads the file back in the end: the kernel makes whoever writes wait
+while it flushes hundreds of megabytes.  So does a log on the same disk, whose fsyncs leave the loop
+for as long (`DiskWorker.is_shared`).
 
 A snapshot becomes part of the history after all records that were appended before it was complete:
 one that held more than the log does durably would let a restart skip what the log never had (R6).
@@ -63,6 +67,7 @@ class SnapshotTaker:
         if self._tree is not None:
             return
         self._tree = tree
+        self._disk.is_shared = True
         self._started_ns = self._world.now_ns()
         try:
             self._writer = self._disk.store.begin_snapshot(tree.freeze())
@@ -90,15 +95,19 @@ class SnapshotTaker:
         writer = self._writer
         if writer is None:
             return
-        try:
-            is_more = writer.step()
-        except DiskFailed:
-            raise
-        except StorageError as error:
-            self._failed(error)
+        piece = writer.encode()
+        is_more = piece is not None
+        self._guard.aside(lambda: writer.write(piece), lambda error: self._wrote(error, is_more))
+
+    def _wrote(self, error: StorageError | None, is_more: bool) -> None:
+        writer = self._writer
+        if writer is None:
             return
-        if is_more:
-            self._guard.after_others(self._step)
+        if error is not None:
+            self.abandon()
+            self._failed(error)
+        elif is_more:
+            self._step()
         else:
             self._writer = None
             self._guard.aside(writer.complete, self._completed)
@@ -141,6 +150,7 @@ class SnapshotTaker:
             self._guard.after_others(lambda: self._thaw(entry))
             return
         self._tree = None
+        self._disk.is_shared = False
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done(entry)

@@ -9,6 +9,7 @@ import errno
 import posixpath
 import zlib
 from collections.abc import Callable
+from threading import Lock
 
 from keepfast.storage.compression import packer
 from keepfast.storage.disk import Disk, directory_of
@@ -25,8 +26,9 @@ _WINDOW_SIZE = 1 << 20
 class SnapshotWriter:
     """Writes one frozen tree.  `step` until it returns False, then `complete`, or `abandon`.
 
-    A step is short: it encodes about two thousand znodes and hands them to the kernel.  `complete`
-    waits for the disk and may run on another thread; it touches the temporary file alone.
+    A step encodes about two thousand znodes, about a millisecond, and writes them.  The kernel may
+    make a writer wait, and `complete` waits for the disk: `write` and `complete` touch the
+    temporary file alone and may run on another thread.
     """
 
     def __init__(
@@ -50,6 +52,9 @@ class SnapshotWriter:
         self._offset = 0
         self._crc = 0
         self._written = False
+        # A server that stops abandons the file while a thread may be writing to it.
+        self._lock = Lock()
+        self._is_abandoned = False
         try:
             self._file = disk.create(self._temporary)
         except OSError as error:
@@ -61,20 +66,35 @@ class SnapshotWriter:
 
         After an error nothing is left of the file, and the tree is released.
         """
+        piece = self.encode()
         try:
-            piece = next(self._pieces, None)
-            data = self._packer.finish() if piece is None else self._packer.pack(piece)
-            if data:
-                self._file.write_at(self._offset, data)
-                self._offset += len(data)
-                self._crc = zlib.crc32(data, self._crc)
-        except OSError as error:
+            self.write(piece)
+        except StorageError:
             self.abandon()
-            raise self._failure(error) from error
-        if piece is None:
-            self._written = True
-            self._frozen.close()
+            raise
         return piece is not None
+
+    def encode(self) -> bytes | None:
+        """The next piece, to be given to `write`; None: it is the end, and the tree is released."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._frozen.close()
+        return piece
+
+    def write(self, piece: bytes | None) -> None:
+        """Write a piece, or the end.  Raises DiskFull or DiskFailed; it must be abandoned then."""
+        with self._lock:
+            if self._is_abandoned:
+                return
+            try:
+                data = self._packer.finish() if piece is None else self._packer.pack(piece)
+                if data:
+                    self._file.write_at(self._offset, data)
+                    self._offset += len(data)
+                    self._crc = zlib.crc32(data, self._crc)
+            except OSError as error:
+                raise self._failure(error) from error
+            self._written = piece is None
 
     def complete(self) -> SnapshotEntry:
         """Make the file durable, read it back, and describe it for the manifest.
@@ -110,7 +130,9 @@ class SnapshotWriter:
     def abandon(self) -> None:
         """Give up: remove what was written and release the tree."""
         self._frozen.close()
-        self._file.close()
+        with self._lock:
+            self._is_abandoned = True
+            self._file.close()
         with contextlib.suppress(OSError):
             self._disk.remove(self._temporary)
 
