@@ -77,3 +77,20 @@ def test_many_clients_gone_at_once__all_are_forgotten(tmp_path: Path) -> None:
             timeout=TIMEOUT,
         )
         assert not server.call(lambda found: found.running.replica.service.connections)
+        words.wait_until(
+            lambda: not server.call(lambda found: found.running.world.leaving),
+            "their sockets are closed",
+            timeout=TIMEOUT,
+        )
+
+
+def test_client_that_says_nothing_more__its_socket_is_closed(tmp_path: Path) -> None:
+    hello = greeting_of(None, 600_000, read_only=False, last_zxid=0)
+    with (
+        live(tmp_path) as server,
+        socket.create_connection(("127.0.0.1", server.port), TIMEOUT) as line,
+    ):
+        line.sendall(len(hello).to_bytes(4, "big") + hello)
+        assert line.recv(1000)
+        line.shutdown(socket.SHUT_WR)
+        assert line.recv(1000) == b""

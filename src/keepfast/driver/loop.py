@@ -281,7 +281,9 @@ class ServerLoop:
         """Clean up after clients that are gone; thousands of them may go at once."""
         lost = self._lost
         for _ in range(min(len(lost), _LOST_AT_ONCE)):
-            self.core.client_lost(lost.popleft())
+            connection = lost.popleft()
+            self.core.client_lost(connection)
+            self._world.release_client(connection)
         if lost and not self._is_forgetting:
             self._is_forgetting = True
             self.guard.after_others(self._forget_more)

@@ -113,6 +113,9 @@ class ServerWorld(PeerWorld, Protocol):
     def abort_client(self, connection: Connection) -> None:
         """Close at once."""
 
+    def release_client(self, connection: Connection) -> None:
+        """Close what is left of a client that was lost and is forgotten now."""
+
     def pause_client(self, connection: Connection) -> None:
         """Leave what it sends in its socket."""
 

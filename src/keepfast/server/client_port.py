@@ -39,6 +39,7 @@ class ClientPort:
         self,
         driver: ServerLoop,
         clients: dict[Connection, ClientProtocol],
+        leaving: dict[Connection, ClientProtocol],
         options: ServerOptions,
         log: EventLog,
         statistics: ServerStatistics,
@@ -51,6 +52,7 @@ class ClientPort:
         self.statistics = statistics
         self.secure_port: int | None = None
         self.clients = clients
+        self.leaving = leaving
         self._answer_word = answer_word
         self._admin_url = admin_url
 
@@ -81,13 +83,21 @@ class ClientPort:
         limits = self.driver.core.replica.limits
         return limits.has_place(address, arriving, arriving_in_all)
 
-    def lost(self, connection: Connection) -> None:
-        """A socket is gone."""
-        if self.clients.pop(connection, None) is None:
-            return
+    def lost(self, connection: Connection) -> ClientProtocol | None:
+        """A socket is gone, or its other end; returns what was behind it."""
+        protocol = self.clients.pop(connection, None)
+        if protocol is None:
+            return None
         if connection.is_open:
             self.driver.core.replica.statistics.drops += 1
         self.driver.client_lost(connection)
+        return protocol
+
+    def leaves(self, connection: Connection) -> None:
+        """A client has closed; its socket is closed when the driver gets to it."""
+        protocol = self.lost(connection)
+        if protocol is not None:
+            self.leaving[connection] = protocol
 
     def answer_word(self, protocol: ClientProtocol, connection: Connection, data: bytes) -> None:
         """Answer a four-letter word, and close."""
@@ -122,7 +132,7 @@ class ClientPort:
 
     def abort_all(self) -> None:
         """Cut every connection at once."""
-        for protocol in list(self.clients.values()):
+        for protocol in (*self.clients.values(), *self.leaving.values()):
             protocol.abort()
 
 
@@ -176,6 +186,15 @@ class ClientProtocol(asyncio.Protocol):
         else:
             return True
         return False
+
+    def eof_received(self) -> bool:
+        """Keep the socket: to close those of thousands who leave together takes many turns."""
+        connection = self._connection
+        if connection is None or self.is_secure:  # inside TLS, it cannot be kept
+            return False
+        self._connection = None
+        self._port.leaves(connection)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         connection, self._connection = self._connection, None

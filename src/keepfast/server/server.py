@@ -236,6 +236,7 @@ class ListeningServer:
         self.gate = ClientPort(
             running.driver,
             world.clients,
+            world.leaving,
             options,
             running.log,
             running.statistics,
@@ -274,7 +275,7 @@ class ListeningServer:
             await self._peers.stop()
         self._reports.cancel()
         clients = running.world.clients
-        for protocol in list(clients.values()):
+        for protocol in (*clients.values(), *running.world.leaving.values()):
             protocol.close()
         running.driver.stop()
         running.driver.snapshots.abandon()

@@ -39,6 +39,8 @@ class AsyncioWorld:
         self.now_ns = time.monotonic_ns
         self.turn_time = loop.time
         self.clients: dict[Connection, ClientProtocol] = {}
+        # Those who have closed, until the server has forgotten them.
+        self.leaving: dict[Connection, ClientProtocol] = {}
         self.peers: PeerWorld | None = None
         # Where a member keeps what session passwords are made with.
         self.secret_file = ""
@@ -142,6 +144,12 @@ class AsyncioWorld:
         client = self.clients.get(connection)
         if client is not None:
             client.abort()
+
+    def release_client(self, connection: Connection) -> None:
+        """See ServerWorld."""
+        client = self.leaving.pop(connection, None)
+        if client is not None:
+            client.close()
 
     def pause_client(self, connection: Connection) -> None:
         """See ServerWorld."""

@@ -371,6 +371,9 @@ class Process:
                 self.world.refused_as_moved(client)
             self._hang_up_client(end)
 
+    def release_client(self, connection: Connection) -> None:
+        """See ServerWorld. A simulated stream ends on both sides at once."""
+
     def abort_client(self, connection: Connection) -> None:
         """See ServerWorld."""
         end = self._clients.get(connection)
