@@ -115,7 +115,7 @@ class ChildLists:
         if len(part) == _SLICE:
             raise UnfinishedError
         del self._unfinished[path]
-        names = _pack_int(len(children)) + b"".join(unfinished.parts)
+        names = b"".join((_pack_int(len(children)), *unfinished.parts))
         # However many: the client must not wait forever.
         return _patched(path, names, children, changed) if changed else names
 
@@ -162,17 +162,22 @@ def _flipped(changed: list[str], children: Collection[str], *, is_there: bool) -
 
 def _patched(path: str, made: bytes, children: Collection[str], changed: list[str]) -> bytes:
     """A list with what came and went since it was made."""
-    names = bytearray(made)
+    cuts: list[tuple[int, int]] = []
     for child in _flipped(changed, children, is_there=False):
         # Found nowhere else: a name has no zero, and a length begins with one.
         name = _encoded_name(path, child)
-        at = names.find(name, _COUNT_SIZE)
+        at = made.find(name, _COUNT_SIZE)
         invariant(at > 0, "what went was in the list")
-        del names[at : at + len(name)]
-    came = _flipped(changed, children, is_there=True)
-    names += b"".join([_encoded_name(path, child) for child in came])
-    names[:_COUNT_SIZE] = _pack_int(len(children))
-    return bytes(names)
+        cuts.append((at, at + len(name)))
+    # It may have 15 MB, and is copied once.
+    names, start = memoryview(made), _COUNT_SIZE
+    parts: list[bytes | memoryview] = [_pack_int(len(children))]
+    for at, stop in sorted(cuts):
+        parts.append(names[start:at])
+        start = stop
+    parts.append(names[start:])
+    parts += [_encoded_name(path, child) for child in _flipped(changed, children, is_there=True)]
+    return b"".join(parts)
 
 
 def _encoded_name(path: str, child: str) -> bytes:
