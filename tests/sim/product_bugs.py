@@ -222,7 +222,7 @@ PRODUCT_BUGS = (
         (
             Change(
                 "keepfast.replica.proposer",
-                "Proposer._encoded",
+                "Proposer._check_size",
                 "if len(data) > self._max_txn_bytes:",
                 "if False:",
             ),
@@ -233,8 +233,8 @@ PRODUCT_BUGS = (
         (
             Change(
                 "keepfast.replica.proposer",
-                "Proposer._encoded",
-                "self._preparer.take_back(entry.header.zxid, digest)",
+                "Proposer._check_size",
+                "self._preparer.take_back(zxid, digest)",
                 "pass",
             ),
         ),

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keepfast.tree import Caller, LongTxn, PrepareOptions, ReplayConflict, Tree, is_long, read_long
-from keepfast.tree.frozen import encode_node
+from keepfast.tree.frozen import FrozenTree, encode_node
 from keepfast.tree.node import make_node
 from keepfast.tree.pending import sorted_in_slices
 from keepfast.wire import (
@@ -105,6 +105,8 @@ class LongLeader(Leader):
             entry, long_txn = self._make(slices)
         except KeeperError as error:
             return self.refuse(caller, time_ms, error)
+        if long_txn is not None and self.random.random() < 0.8:
+            self._make(long_txn.compare(self.size))
         self.long_txns[zxid] = long_txn
         self.take_in(entry)
         return entry
@@ -122,9 +124,12 @@ class LongLeader(Leader):
 
     def apply(self, entry: LogEntry) -> None:
         for tree in (self.tree, self.learner):
+            if not tree.is_frozen and self.random.random() < 0.5:
+                tree.thaw_step(self.random.randint(1, 4))
             if self.random.random() < 0.1:
                 thaw(tree)
                 frozen = tree.freeze()
+                check_order(frozen)
                 if self.random.random() < 0.5:
                     frozen.close()
         learned = self.twin.apply(entry.header, entry.body)
@@ -144,6 +149,17 @@ class LongLeader(Leader):
             assert outcome.changes == learned.changes
             assert reply_of(outcome) == reply_of(learned)
             assert all_of(tree) == all_of(self.twin)
+        for applied in (long_txn, txn):
+            while applied is not None and applied.let_go(self.size):
+                pass
+
+
+def check_order(frozen: FrozenTree) -> None:
+    """A snapshot is written as it is walked over: each znode after its parent."""
+    seen = {""}
+    for path, _ in frozen.nodes():
+        assert path[: path.rfind("/")] in seen
+        seen.add(path if path != "/" else "")
 
 
 def thaw(tree: Tree) -> None:
@@ -287,6 +303,9 @@ def test_tree_that_is_another_one__nothing_is_installed(change: str) -> None:
     ops = (*many_creates(4), MultiOp(OpCode.SET_DATA, SetDataRequest("/a", b"new", -1)))
     slices = leader.preparer.prepare_long(BOBS_CALLER, 9, Zxid(99), 5, OpCode.MULTI, ops)
     (entry, long_txn), _ = finished(slices)
+    assert long_txn is not None
+    # Compared with the tree as it still is then.
+    finished(long_txn.compare(2))
     tree = leader.tree
     header = TxnHeader(SESSION, 1, Zxid(98), 4000, OpCode.SET_DATA)
     digest = tree.digest
@@ -297,7 +316,8 @@ def test_tree_that_is_another_one__nothing_is_installed(change: str) -> None:
         tree.apply(header, CreateTxn("/n0", b"", OPEN_ACL, False, 2))
     elif change == "stray":
         # Not even its parent shows it.
-        tree.nodes.insert_all({"/n0": make_node(b"", -1, tree.nodes.find("/a").stat)})  # type: ignore[union-attr]
+        tree.nodes.insert("/n0", make_node(b"", -1, tree.nodes.find("/a").stat))  # type: ignore[union-attr]
+        tree.advance(Zxid(98))
     elif change == "zxid":
         tree.advance(Zxid(99))
     # The digest is one check, the znodes themselves are another.
@@ -306,6 +326,28 @@ def test_tree_that_is_another_one__nothing_is_installed(change: str) -> None:
     with pytest.raises(ReplayConflict, match="another tree"):
         leader.preparer.apply(entry, long_txn=long_txn)
     assert all_of(tree) == before
+
+
+def test_end_of_a_session__its_znodes_are_gone_at_once_and_freed_in_slices() -> None:
+    leader = Leader(options_of(10))
+    leader.ask(OpCode.MULTI, many_creates(100, flags=1))
+    leader.catch_up()
+    tree = leader.tree
+    slices = leader.preparer.prepare_long(
+        BOBS_CALLER, 1, Zxid(leader.zxid + 1), 5, OpCode.CLOSE_SESSION, None
+    )
+    (entry, long_txn), _ = finished(slices)
+    assert long_txn is not None
+    assert finished(long_txn.compare(10))[1] > 1
+    leader.preparer.apply(entry, long_txn=long_txn)
+    leader.twin.apply(entry.header, entry.body)
+    assert all_of(tree) == all_of(leader.twin)
+    steps = 0
+    while not tree.thaw_step(10):
+        steps += 1
+    assert steps >= 100 * 2 // 10
+    assert tree.nodes.is_plain
+    assert all_of(tree) == all_of(leader.twin)
 
 
 def test_snapshot_that_is_being_taken__does_not_show_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from keepfast.wire import (
     decode_header,
     decode_txn_body,
     encode_entry,
+    encode_entry_in_slices,
     encode_txn_body,
     has_failed,
 )
@@ -135,6 +136,33 @@ def _check_arbitrary(raw: bytes) -> None:
         assert 1000 <= entry.offset <= 1000 + len(raw)
     else:
         assert encode_entry(entry) == raw
+
+
+def finished(slices: Generator[None, None, bytes]) -> tuple[bytes, int]:
+    """What comes of it, and how many slices it took."""
+    count = 0
+    while True:
+        try:
+            next(slices)
+        except StopIteration as done:
+            return done.value, count
+        count += 1
+
+
+@pytest.mark.parametrize("digest", [None, TxnDigest(2, 99)])
+def test_encoded_in_slices__the_same_bytes(digest: TxnDigest | None) -> None:
+    header = TxnHeader(SessionId(5), 6, Zxid(7), 8, OpCode.CLOSE_SESSION)
+    multi = header._replace(type=OpCode.MULTI)
+    subs = [SubTxn(OpCode.DELETE, b"%d" % number) for number in range(31)]
+    for entry in (
+        LogEntry(header, CloseSessionTxn(tuple(f"/{number}" for number in range(31))), digest),
+        LogEntry(multi, MultiTxn(tuple(subs)), digest),
+        LogEntry(multi, MultiTxn(()), digest),
+        LogEntry(multi, MultiTxn(None), digest),
+    ):
+        made, count = finished(encode_entry_in_slices(entry, 10))
+        assert made == encode_entry(entry)
+        assert count == (4 if entry.body[0] else 0)  # type: ignore[index]
 
 
 def test_first_record_of_a_fresh_server() -> None:

@@ -33,9 +33,11 @@ from keepfast.replica.service import Service
 from keepfast.replica.statistics import DIGEST_INTERVAL, TreeDigest
 from keepfast.replica.syncs import Syncs
 from keepfast.tree import (
+    LIGHT,
     NOTHING,
     Change,
     ChangeKind,
+    LongTxn,
     Outcome,
     Tree,
     wire_stat,
@@ -132,6 +134,8 @@ class Commits:
         # The events of the last txn, if they are sent in slices, and what has to wait for them.
         self._telling: Iterator[None] | None = None
         self._afterwards: Callable[[], None] | None = None
+        # Long txns that the tree has, and that are freed some at a time.
+        self._left: deque[LongTxn] = deque()
 
     def commit_all(self, txns: Iterable[Txn], proposer: Proposer | None, syncs: Waiting) -> None:
         """Apply committed txns, each before the next one is requested. Raises ReplayConflict."""
@@ -214,6 +218,8 @@ class Commits:
             if service.audits is not None:
                 service.audits += records
             return outcome
+        self._left.append(long_txn)
+        service.has_more_work = True
         # One look at all of its changes, as there are very many.
         is_watched = service.watches.meet(long_txn.paths)
         if is_watched or is_audited:
@@ -221,12 +227,18 @@ class Commits:
             service.gate = gate = EventGate(service.watches, service.stalled, paths)
             changes = outcome.changes if is_watched else ()
             self._telling = tell_in_slices(service, gate, txn.zxid, changes, records)
-            service.has_more_work = True
         return outcome._replace(changes=())
 
     def continue_work(self) -> None:
-        """Others had their turn: send more of the events of the last txn."""
+        """Others had their turn: send more of the events of the last txn, and clean up after it."""
         if self._telling is None:
+            service, left = self._service, self._left
+            size = LIGHT * service.options.prepare.slice_size
+            if left and not left[0].let_go(size):
+                left.popleft()
+            tree = service.tree
+            if not (tree.is_frozen or tree.thaw_step(size)) or left:
+                service.has_more_work = True
             return
         if next(self._telling, self) is not self:
             self._service.has_more_work = True

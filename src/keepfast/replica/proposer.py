@@ -41,6 +41,7 @@ from keepfast.wire import (
     Zxid,
     codec_of,
     encode_entry,
+    encode_entry_in_slices,
     encode_text,
     make_zxid,
 )
@@ -171,7 +172,8 @@ class Proposer:
             elif op == _CREATE_SESSION:
                 self._open(caller.session_id)
             entry = preparer.prepare(caller, xid, zxid, wall_ms, op, request)
-            data = self._encoded(entry, digest)
+            data = encode_entry(entry)
+            self._check_size(zxid, data, digest)
             if op == _RECONFIG and self._reconfiguration is not None:
                 self._reconfiguration.proposed()
         except KeeperError as error:
@@ -179,14 +181,11 @@ class Proposer:
         proposal.entry = entry
         self._append(proposal, data)
 
-    def _encoded(self, entry: LogEntry, digest: int) -> bytes:
-        """The bytes of a record; `digest`: the one before it, if it has to be undone."""
-        data = encode_entry(entry)
+    def _check_size(self, zxid: Zxid, data: bytes, digest: int) -> None:
+        """Undo a txn whose record no server could read back (R13); `digest`: the one before it."""
         if len(data) > self._max_txn_bytes:
-            # No server could read it back (R13).
-            self._preparer.take_back(entry.header.zxid, digest)
+            self._preparer.take_back(zxid, digest)
             raise KeeperError(ErrorCode.MARSHALLING_ERROR, f"a txn of {len(data)} bytes")
-        return data
 
     def _append(self, proposal: Proposal, data: bytes) -> None:
         service = self._service
@@ -220,13 +219,16 @@ class Proposer:
                 )
             else:
                 entry = preparer.prepare(caller, xid, zxid, wall_ms, op, request)
-            data = self._encoded(entry, digest)
+            data = yield from encode_entry_in_slices(entry, LIGHT * self._slice_size)
+            self._check_size(zxid, data, digest)
         except KeeperError as error:
             entry, data = _refusal(caller, xid, zxid, wall_ms, error)
         else:
             proposal.long_txn = long_txn
             if op == _MULTI and long_txn is not None and proposal.waiting is not None:
                 proposal.reply_body = yield from reply_in_slices(long_txn.results, self._slice_size)
+            if long_txn is not None:
+                yield from long_txn.compare(self._slice_size)
         proposal.entry = entry
         self._append(proposal, data)
         if long_txn is not None:

@@ -18,7 +18,8 @@ from keepfast.tree.digest import (
 )
 from keepfast.tree.errors import ReplayConflict, TreeError
 from keepfast.tree.frozen import CHUNK_NODES, FrozenTree, encode_node
-from keepfast.tree.long_txns import LIGHT, LongTxn, is_long, read_long
+from keepfast.tree.long_records import is_long, read_long
+from keepfast.tree.long_txns import LIGHT, LongTxn
 from keepfast.tree.node import Node, make_node, persisted
 from keepfast.tree.node_bytes import (
     CONTAINER_OWNER,

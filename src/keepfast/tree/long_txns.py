@@ -2,17 +2,21 @@
 
 One multi of a megabyte has tens of thousands of operations, the end of a session as many
 ephemerals. Nobody may see half of it, and nobody may wait for all of it. So it is computed while
-others have their turns, and what is left for the one moment in which the tree changes is to put
-ready znodes into dicts and sets:
+others have their turns, and what is left for the one moment in which the tree changes is to have it
+look at the changed znodes first (`NodeMap.put_all`), and to change sets of children and a few sums:
 
     a leader    prepares the changes on its pending ones (`Preparer.prepare_long`), and gathers
                 them here, before the txn is proposed
-    a learner   works the changes out from the record (`read_long`), on a draft over its tree, when
-                the txn is the next one to apply
+    a learner   works the changes out from the record, on a draft over its tree, when the txn is the
+                next one to apply (`long_records`)
 
 What several operations do to one znode is one change here: from what it was before the txn to what
 it is after it. That the tree is the one that the txn was computed on (R12) is checked before
-anything changes, as in `install`: byte for byte of every stat, and by the digest.
+anything changes, as in `install`: byte for byte of every stat, and by the digest. The stats are
+compared in slices, too (`compare`), and once more, at once, if the tree has changed since.
+
+What a txn leaves behind is let go in slices, too (`NodeMap.thaw_step`, `LongTxn.let_go`): to free
+100,000 objects takes as long as to make them.
 """
 
 from __future__ import annotations
@@ -31,42 +35,22 @@ from keepfast.tree.node import Node
 from keepfast.tree.node_bytes import (
     STAT_SIZE,
     TAIL_SIZE,
-    cversion_of,
-    owner_of,
     packed_node,
-    stat_after_create,
-    stat_after_delete,
-    stat_after_set_data,
-    stat_of_create,
-    version_of,
 )
+from keepfast.tree.nodemap import TOMBSTONE
 from keepfast.tree.outcome import Change, ChangeKind, OpResult, Outcome
 from keepfast.tree.paths import ROOT
-from keepfast.tree.pending import PendingChanges, sorted_in_slices
 from keepfast.tree.pending_node import PendingNode, Step
 from keepfast.tree.quota import deepest_quota
 from keepfast.tree.strict import (
-    check_create,
-    check_delete,
-    check_present,
-    check_version,
-    created_by,
     failed_multi,
 )
 from keepfast.wire import (
     AclList,
-    CheckVersionTxn,
-    CloseSessionTxn,
-    DeleteTxn,
-    LogEntry,
-    MultiTxn,
     OpCode,
-    SetDataTxn,
     SubTxn,
     TxnBody,
-    TxnHeader,
     Zxid,
-    decode_txn_body,
 )
 
 if TYPE_CHECKING:
@@ -123,18 +107,23 @@ class LongTxn:
         "_acls",
         "_acls_by_id",
         "_bytes",
-        "_changed",
+        "_changes",
         "_crc_change",
-        "_created",
-        "_deleted",
         "_digest",
         "_first",
+        "_fresh",
         "_gone",
         "_last",
+        "_mark",
         "_new",
+        "_order",
+        "_overlay",
         "_owners",
+        "_parents",
         "_present",
+        "_quota_changes",
         "_recreated",
+        "_released",
         "_state_change",
         "_stats",
         "_tree",
@@ -151,27 +140,34 @@ class LongTxn:
         # Each znode as it was before the txn, None if it was not there, and as it is after it.
         self._first: dict[str, PendingNode | None] = {}
         self._last: dict[str, PendingNode] = {}
-        # Sorted out: what is not there before; what is, with its stat; ready znodes, in an order
-        # in which parents come first; what is taken out; what is given other data or another stat;
-        # what is given another ACL, too. All that is there by its position in `_present`.
+        # Sorted out: what is not there before; what is, with its stat, and what becomes of it; and
+        # each znode as the tree will have it, in an order in which parents come first.
         self._absent: list[str] = []
         self._present: list[str] = []
         self._stats: list[bytes] = []
-        self._created: dict[str, Node] = {}
-        self._deleted: list[int] = []
-        self._changed: list[tuple[int, PendingNode, PendingNode]] = []
-        self._recreated: list[tuple[int, PendingNode]] = []
+        self._fresh: list[tuple[Node, PendingNode, PendingNode]] = []
+        self._overlay: dict[str, Node] = {}
+        self._order: list[str] = []
         # Parent -> children that come and go.
-        self._new: dict[str, list[str]] = {}
-        self._gone: dict[str, list[str]] = {}
+        self._new: dict[str, dict[str, None]] = {}
+        self._gone: dict[str, dict[str, None]] = {}
         # ephemeralOwner -> znodes that come and go with it.
         self._owners: dict[int, tuple[list[str], list[str]]] = {}
         self._acls: dict[AclList | None, _AclUse] = {}
         self._acls_by_id: dict[int, tuple[AclList | None, _AclUse]] = {}
         self._bytes = self._state_change = self._crc_change = 0
         self._digest: int | None = None
-        # The outcome.
-        self.changes: list[Change] = []
+        # What the tree was when it was compared, and what was read from it then: keys of ACLs that
+        # will be released, znodes that are given another one, znodes that have children and the
+        # new ones in their place, what quotas count.
+        self._mark: object = None
+        self._released: Counter[int] = Counter()
+        self._recreated: list[tuple[Node, PendingNode]] = []
+        self._parents: list[tuple[Any, Node]] = []
+        self._quota_changes: dict[str, list[int]] = {}
+        # The outcome; the changes in a list while they come and go.
+        self._changes: list[Change] = []
+        self.changes: tuple[Change, ...] = ()
         self.results: list[OpResult] = []
         self.error = 0
         # The session that the txn ends, if it does.
@@ -185,9 +181,9 @@ class LongTxn:
         `size`: how much is done in one slice.
         """
         self._digest = digest
-        left = iter(steps)
+        left, changes = iter(steps), self._changes
         while some := list(islice(left, size)):
-            self._add(some)
+            self._add(some, changes)
             yield
         operations, done = iter(types), iter(steps)
         while chunk := list(islice(operations, LIGHT * size)):
@@ -197,6 +193,9 @@ class LongTxn:
         while pairs := list(islice(items, _SORTED * size)):
             self._sort_out(pairs)
             yield
+        self._order = list(self._overlay)
+        self.changes = tuple(changes)
+        changes.clear()
 
     def fail(self, ops: tuple[SubTxn, ...]) -> list[int]:
         """It is a multi that failed; returns the types of the operations that change something."""
@@ -206,8 +205,8 @@ class LongTxn:
             self.results += failure.results
         return []
 
-    def _add(self, steps: Iterable[Step]) -> None:
-        first, last, changes = self._first, self._last, self.changes
+    def _add(self, steps: Iterable[Step], changes: list[Change]) -> None:
+        first, last = self._first, self._last
         for kind, path, new, old, _, parent_path, above, before, _ in steps:
             parent_acl = None
             if above is not None:
@@ -229,7 +228,6 @@ class LongTxn:
                 if not new.stat:
                     continue  # it came and went
             else:
-                position = len(self._present)
                 self._present.append(path)
                 self._stats.append(old.stat)
                 crc -= old.crc
@@ -241,18 +239,19 @@ class LongTxn:
                 grown += len(new.data) if new.data else 0
             if old is None:
                 key = OPEN_KEY if use.key is None else use.key
-                self._created[path] = Node(packed_node(new.data, key, new.stat))
+                self._overlay[path] = Node(packed_node(new.data, key, new.stat))
                 use.paths.append(path)
-                self._new.setdefault(path[: path.rfind("/")] or ROOT, []).append(path)
+                self._new.setdefault(path[: path.rfind("/")] or ROOT, {})[path] = None
                 grown += len(path)
-            elif not new.stat:
-                self._deleted.append(position)
-                self._gone.setdefault(path[: path.rfind("/")] or ROOT, []).append(path)
-                grown -= len(path)
-            elif new.acl is old.acl:
-                self._changed.append((position, old, new))
             else:
-                self._recreated.append((position, new))
+                fresh = TOMBSTONE
+                if new.stat:
+                    fresh = Node(b"")
+                else:
+                    self._gone.setdefault(path[: path.rfind("/")] or ROOT, {})[path] = None
+                    grown -= len(path)
+                self._overlay[path] = fresh
+                self._fresh.append((fresh, old, new))
             before = _NO_OWNER if old is None else old.stat[44:52]
             after = new.stat[44:52] or _NO_OWNER
             if before != after:
@@ -288,95 +287,157 @@ class LongTxn:
         """All znodes that it changes, and their parents."""
         return self._last.keys()
 
+    def compare(self, size: int) -> Slices:
+        """Hold the tree against the one that the txn was computed on, last of all before it is due.
+
+        Stops where it is another one: txns before this one may still be to come.
+        """
+        try:
+            yield from self._compare(size)
+        except ReplayConflict:
+            self._mark = None
+
+    def _compare(self, size: int) -> Slices:
+        tree = self._tree
+        self._mark = mark = _mark_of(tree)
+        self._released.clear()
+        self._recreated, self._parents, self._quota_changes = [], [], {}
+        for start in range(0, len(self._absent), LIGHT * size):
+            if any(map(tree.find, self._absent[start : start + LIGHT * size])):
+                self._refuse()
+            yield
+            if _mark_of(tree) != mark:
+                return
+        for start in range(0, len(self._present), LIGHT * size):
+            part = slice(start, start + LIGHT * size)
+            found: list[Any] = list(map(tree.find, self._present[part]))
+            if not all(found) or [n.packed[-STAT_SIZE:] for n in found] != self._stats[part]:
+                self._refuse()
+            self._make_ready(found, self._fresh[part])
+            yield
+            if _mark_of(tree) != mark:
+                return
+        if tree.quotas:
+            items = iter(self._last.items())
+            while pairs := list(islice(items, LIGHT * size)):
+                self._count_quotas(pairs)
+                yield
+                if _mark_of(tree) != mark:
+                    return
+
+    def _make_ready(
+        self, found: Iterable[Any], fresh: Iterable[tuple[Node, PendingNode, PendingNode]]
+    ) -> None:
+        """Make the new znodes of those that are there."""
+        weights, released = self._tree.acls.weights, list[int]()
+        for node, (new_node, old, new) in zip(found, fresh, strict=True):
+            packed = node.packed
+            if new_node is TOMBSTONE or new.acl is not old.acl:
+                key = _key_at(packed, len(packed) - TAIL_SIZE)[0]
+                # Null data: the key shows it.
+                released.append(key if key in weights else node.acl)
+                if new_node is not TOMBSTONE:
+                    self._recreated.append((new_node, new))
+            elif new.data is old.data:
+                new_node.packed = packed[:-STAT_SIZE] + new.stat
+            else:
+                new_node.packed = packed_node(new.data, node.acl, new.stat)
+            if node.children and new_node is not TOMBSTONE:
+                self._parents.append((node, new_node))
+        self._released.update(released)
+
     # -- at once, when it is due -----------------------------------------------------------------
 
     def install(self) -> Outcome:
         """Have the tree take the txn, or raise ReplayConflict and change nothing."""
         tree, zxid = self._tree, self._zxid
-        found, released = self._check()
-        nodes, acls, present = tree.nodes, tree.acls, self._present
+        if self._mark != _mark_of(tree):
+            for _ in self._compare(len(self._last) + 1):
+                pass
+        total = tree.digest + self._crc_change
+        if (self._digest is not None and total & MASK != self._digest) or zxid <= tree.last_zxid:
+            raise ReplayConflict(zxid, None, _CONFLICT)
+        acls = tree.acls
         self._acquire()
-        nodes.insert_all(self._created)
-        find, own = tree.find, nodes.own
-        for position, old, new in self._changed:
-            node = found[position] if own is None else own(present[position], found[position])
-            packed = node.packed
-            if new.data is old.data:
-                node.packed = packed[:-STAT_SIZE] + new.stat
-            elif new.data is None or old.data is None:
-                node.put(new.data, new.stat)
-            else:
-                node.packed = b"".join((new.data, packed[-TAIL_SIZE:-STAT_SIZE], new.stat))
-        for position, new in self._recreated:
-            node = found[position] if own is None else own(present[position], found[position])
-            key = acls.acquire(new.acl)
-            released[node.acl] += 1
-            node.packed = packed_node(new.data, key, new.stat)
-        listed = tree.listed
+        released = self._released
+        for node, new in self._recreated:
+            node.packed = packed_node(new.data, acls.acquire(new.acl), new.stat)
+        for old_node, node in self._parents:
+            node.children = old_node.children
+        tree.put_all(self._overlay, self._order)
         for parents, sign in ((self._new, 1), (self._gone, -1)):
             for path, paths in parents.items():
-                tree.descendants.add(path, sign * len(paths))
-                if path in listed:
-                    for child in paths:
-                        tree.note_child(path, child)
-                parent: Any = find(path)
-                if parent is None:
-                    continue  # it goes, too
-                if own is not None:
-                    parent = own(path, parent)
-                children = parent.changing_children()
-                (children.update if sign > 0 else children.difference_update)(paths)
-        for position in self._deleted:
-            nodes.remove(present[position])
+                self._change_children(path, paths, sign)
         for key, count in released.items():
             acls.release(key, count)
         for owner, (come, gone) in self._owners.items():
             tree.change_owned(owner, come, gone)
-        tree.node_count += len(self._created) - len(self._deleted)
+        tree.node_count += sum(map(len, self._new.values())) - sum(map(len, self._gone.values()))
         tree.data_size += self._bytes
-        if tree.quotas:
-            self._count_quotas()
+        for quota, (grown, more) in self._quota_changes.items():
+            if grown or more:
+                tree.count_quota(quota, grown, more)
         if self._digest is not None:
             tree.digest = self._digest
         tree.state_digest = (tree.state_digest + self._state_change) & MASK
         if self.ended_session is not None:
             tree.close_session(self.ended_session)
         tree.last_zxid = zxid
-        return Outcome(tuple(self.changes), self.error, tuple(self.results))
+        return Outcome(self.changes, self.error, tuple(self.results))
 
-    def _check(self) -> tuple[list[Any], Counter[int]]:
-        """Refuse a tree that is another one.
+    def _change_children(self, path: str, paths: dict[str, None], sign: int) -> None:
+        """Very many children of a znode came, or with -1 went; they may be all it had."""
+        tree = self._tree
+        tree.descendants.add(path, sign * len(paths))
+        if path in tree.listed:
+            for child in paths:
+                tree.note_child(path, child)
+        node = tree.find(path)
+        if node is None:
+            return  # it went, too
+        if tree.nodes.own is not None:
+            node = tree.nodes.own(path, node)
+        if sign > 0:
+            node.changing_children().update(paths)
+        elif node.children is not None and len(node.children) == len(paths):
+            tree.left.append(node.children)
+            node.children = None
+        else:
+            node.changing_children().difference_update(paths)
 
-        Returns the znodes that are `_present`, and the keys of ACLs of those that will be deleted.
-        """
-        tree, zxid = self._tree, self._zxid
-        find, weights = tree.find, tree.acls.weights
-        found: list[Any] = list(map(find, self._present))
-        # No loops in Python: there may be tens of thousands.
-        if (
-            any(map(find, self._absent))
-            or not all(found)
-            or [node.packed[-STAT_SIZE:] for node in found] != self._stats
-        ):
-            raise ReplayConflict(zxid, self._other(), _CONFLICT)
-        total = tree.digest + self._crc_change
-        if (self._digest is not None and total & MASK != self._digest) or zxid <= tree.last_zxid:
-            raise ReplayConflict(zxid, None, _CONFLICT)
-        keys: list[int] = []
-        for position in self._deleted:
-            packed = found[position].packed
-            key = _key_at(packed, len(packed) - TAIL_SIZE)[0]
-            # Null data: the key shows it.
-            keys.append(key if key in weights else found[position].acl)
-        return found, Counter(keys)
-
-    def _other(self) -> str | None:
-        """The first znode that is another one than the txn was prepared on."""
+    def _refuse(self) -> None:
+        """Raise ReplayConflict: a znode is another one than the txn was prepared on."""
         for path, old in self._first.items():
             node = self._tree.find(path)
             if (node is None) is not (old is None) or (node and old and node.stat != old.stat):
-                return path
-        return None
+                raise ReplayConflict(self._zxid, path, _CONFLICT)
+        raise ReplayConflict(self._zxid, None, _CONFLICT)
+
+    def let_go(self, count: int) -> bool:
+        """Forget so much of it, once nobody asks what it was; returns whether there is more."""
+        changes = self._changes
+        if self.changes:
+            changes += self.changes
+            self.changes = ()
+        left: list[Any] = [
+            changes,
+            self._first,
+            self._last,
+            self._present,
+            self._stats,
+            self._fresh,
+        ]
+        left += (self._absent, self.results, self._parents, self._recreated, *self._gone.values())
+        left += chain(*self._owners.values(), (use.paths for use in self._acls.values()))
+        for each in left:
+            if isinstance(each, list):
+                del each[-count:]
+            else:
+                for _ in range(min(count, len(each))):
+                    each.popitem()
+            if each:
+                return True
+        return False
 
     def _acquire(self) -> None:
         """Have the tree's table count the lists of the new znodes, and these have its keys."""
@@ -390,131 +451,22 @@ class LongTxn:
                 # The list is new in the tree, or was entered again since.
                 for path in use.paths:
                     new = self._last[path]
-                    self._created[path].packed = packed_node(new.data, key, new.stat)
+                    self._overlay[path].packed = packed_node(new.data, key, new.stat)
 
-    def _count_quotas(self) -> None:
-        tree = self._tree
-        counts: dict[str, list[int]] = {}
-        for path, new in self._last.items():
+    def _count_quotas(self, pairs: Iterable[tuple[str, PendingNode]]) -> None:
+        for path, new in pairs:
             old = self._first[path]
-            quota = deepest_quota(tree.quotas, path)
+            quota = deepest_quota(self._tree.quotas, path)
             if quota is not None:
-                count = counts.setdefault(quota, [0, 0])
+                count = self._quota_changes.setdefault(quota, [0, 0])
                 count[0] += _size(new) - _size(old)
                 count[1] += bool(new.stat) - (old is not None)
-        for quota, (grown, more) in counts.items():
-            if grown or more:
-                tree.count_quota(quota, grown, more)
+
+
+def _mark_of(tree: Tree) -> object:
+    """What every txn changes."""
+    return tree, tree.last_zxid, tree.digest, tree.state_digest, tree.node_count, tree.data_size
 
 
 def _size(node: PendingNode | None) -> int:
     return len(node.data) if node is not None and node.data else 0
-
-
-# -- a learner's way -------------------------------------------------------------------------------
-
-
-def is_long(entry: LogEntry, size: int) -> bool:
-    """Whether the txn of a record is computed in slices of `size` operations."""
-    body = entry.body
-    if isinstance(body, MultiTxn):
-        return len(body.txns or ()) > size
-    return isinstance(body, CloseSessionTxn) and len(body.paths or ()) > size
-
-
-def read_long(tree: Tree, entry: LogEntry, size: int) -> Generator[None, None, LongTxn | None]:
-    """Work out what a committed txn does to a tree, which stays as it is until it is installed.
-
-    None: it does more than change its znodes, and has to be applied in one piece. Raises
-    ReplayConflict.
-    """
-    header, body = entry.header, entry.body
-    txn = LongTxn(tree, header.zxid)
-    draft = _Draft(tree, header)
-    if isinstance(body, MultiTxn):
-        types = [op.type for op in body.txns or ()]
-        ops = body.txns or ()
-        if _ERROR in types:
-            types = txn.fail(ops)
-            ops = ()
-        for number, op in enumerate(ops, 1):
-            draft.do(decode_txn_body(op.type, op.data))
-            if not number % size:
-                yield
-    else:
-        types = []
-        listed = body.paths or () if isinstance(body, CloseSessionTxn) else ()
-        if len(set(listed)) != len(listed):
-            raise ReplayConflict(header.zxid, None, "closeSession: a path is listed twice")
-        others = tree.ephemerals.get(header.session_id, set()).difference(listed)
-        ordered = yield from sorted_in_slices(list(others), size)
-        for number, path in enumerate(chain(listed, ordered), 1):
-            draft.end(path)
-            if not number % size:
-                yield
-        txn.ended_session = header.session_id
-    if draft.pending.reserved:
-        return None
-    yield from txn.gather(draft.pending.steps_of(header.zxid), draft.pending.digest, types, size)
-    return txn
-
-
-class _Draft:
-    """A tree with the changes of one txn, each of which is checked as strictly as in `apply`."""
-
-    def __init__(self, tree: Tree, header: TxnHeader) -> None:
-        self.pending = PendingChanges(tree)
-        self._header = header
-
-    def do(self, body: TxnBody) -> None:
-        """Do one operation of a multi, or raise ReplayConflict."""
-        pending, zxid, time_ms = self.pending, self._header.zxid, self._header.time_ms
-        find: Any = pending.find
-        if isinstance(body, SetDataTxn):
-            path = body.path or ROOT
-            node: Any = check_present(find, zxid, path, "setData")
-            check_version(zxid, path, "setData", version_of(node.stat), body.version)
-            stat = stat_after_set_data(node.stat, zxid, time_ms, body.version)
-            new = PendingNode(body.data, node.acl, stat, node.child_count)
-            pending.put(zxid, path, node, new, _DATA)
-        elif isinstance(body, DeleteTxn):
-            self._delete(body.path)
-        elif isinstance(body, CheckVersionTxn):
-            node = check_present(find, zxid, body.path, "check")
-            check_version(zxid, body.path, "check", version_of(node.stat), body.version)
-        else:
-            owner, cversion = created_by(self._header, body)
-            path = body.path  # type: ignore[union-attr]  # created_by refused the others
-            parent_path, parent, cversion = check_create(find, zxid, path, cversion)
-            above = self._above(parent, 1)
-            if cversion > cversion_of(parent.stat):
-                above.stat = stat_after_create(parent.stat, cversion, zxid)
-            made = stat_of_create(zxid, time_ms, owner)
-            new = PendingNode(body.data, body.acl, made, 0)  # type: ignore[union-attr,arg-type]
-            pending.put_below(zxid, parent_path, parent, above, path, None, new, _CREATED)  # type: ignore[arg-type]
-
-    def end(self, path: str) -> None:
-        """Delete an ephemeral of the session that ends, or raise ReplayConflict."""
-        node = self._delete(path)
-        session_id = self._header.session_id
-        if owner_of(node.stat) != session_id:
-            zxid = self._header.zxid
-            raise ReplayConflict(zxid, path, f"closeSession: not owned by {session_id:#x}")
-
-    def _delete(self, path: str) -> PendingNode:
-        zxid = self._header.zxid
-        found: Any = check_delete(self.pending.find, zxid, path, _has_children)  # type: ignore[arg-type]
-        node, parent_path, parent = found
-        above = self._above(parent, -1)
-        above.stat = stat_after_delete(parent.stat, zxid)
-        gone = PendingNode(None, (), b"", 0)
-        self.pending.put_below(zxid, parent_path, parent, above, path, node, gone, _DELETED)
-        return node  # type: ignore[no-any-return]
-
-    @staticmethod
-    def _above(parent: Any, more: int) -> PendingNode:
-        return PendingNode(parent.data, parent.acl, parent.stat, parent.child_count + more)
-
-
-def _has_children(_path: str, node: Any) -> bool:
-    return bool(node.child_count)

@@ -12,6 +12,9 @@ snapshot needs just that order, so it is a walk over the dict. Three modes:
     thawing   the walk is over. `overlay` is moved back into `base` in slices; meanwhile changes
               are made in place, wherever the znode is, and new znodes go to `base`.
 
+Very many changes at once (`put_all`) are handed over as an overlay: a map that was plain is thawing
+from then on.
+
 No mode copies the tree, so none stalls. What keeps parents before children:
 
   * the overlay is moved in the order in which its paths first came. A path that is in the overlay
@@ -98,18 +101,38 @@ class NodeMap:
         self.own = self._own
         return self._base
 
-    def insert_all(self, nodes: dict[str, Node]) -> None:
-        """Add znodes, each after its parent."""
+    def put_all(self, nodes: dict[str, Node], order: list[str]) -> None:
+        """Add and replace znodes, and take out those whose path has TOMBSTONE.
+
+        `order` has their paths, each after its parent. Both are the map's from then on.
+        """
         if self.is_plain:
-            self._base.update(nodes)
-            return
-        for path, node in nodes.items():
-            self.insert(path, node)
+            self._overlay, self._order = nodes, order
+            self.find = self._find_in_both
+            self._thaw()
+        elif self.is_frozen:
+            self._overlay.update(nodes)
+            self._order += order
+        else:
+            # What is being moved has a place in the order that these would take.
+            for path in order:
+                node = nodes[path]
+                if node is TOMBSTONE:
+                    self.remove(path)
+                elif self.find(path) is None:
+                    self.insert(path, node)
+                elif path in self._overlay:
+                    self._overlay[path] = node
+                else:
+                    self._base[path] = node
 
     def unfreeze(self) -> None:
         """Leave frozen mode: nobody walks over the frozen znodes any more."""
         invariant(self.is_frozen, "only a frozen map can be unfrozen")
         self.own = None
+        self._thaw()
+
+    def _thaw(self) -> None:
         if not self._overlay:
             self._become_plain()
             return
@@ -172,9 +195,9 @@ class NodeMap:
     def _insert_thawing(self, path: str, node: Node) -> None:
         overlay, base = self._overlay, self._base
         if overlay.pop(path, None) is not None:
-            # The tombstone's path is in `base`, perhaps before a parent that was created
+            # The tombstone's path may be in `base`, perhaps before a parent that was created
             # again after it. Without this, the new znode would take that place.
-            del base[path]
+            base.pop(path, None)
         late = []
         parent = parent_of(path)
         while parent not in base:
@@ -191,6 +214,6 @@ class NodeMap:
     def _move(self, path: str) -> None:
         node = self._overlay.pop(path, None)
         if node is TOMBSTONE:
-            del self._base[path]
+            self._base.pop(path, None)
         elif node is not None:
             self._base[path] = node

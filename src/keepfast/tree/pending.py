@@ -77,7 +77,7 @@ class PendingChanges:
         # it still is this one.
         self._crcs: dict[str, tuple[bytes, int]] = {}
         # Changes of long txns that the tree has, and that are forgotten some at a time.
-        self._settled: deque[Step] = deque()
+        self._settled: deque[list[Step]] = deque()
         # Session id -> paths of its ephemerals that prepared txns create.
         self.owned: dict[int, set[str]] = {}
         # Zxids of txns with a change below /zookeeper, where digests and quotas have rules of their
@@ -276,12 +276,16 @@ class PendingChanges:
         """
         txns = self._txns
         if txns and txns[0][0] == zxid:
-            self._settled.extend(txns.popleft()[1])
+            self._settled.append(txns.popleft()[1])
 
     def forget_some(self, count: int) -> bool:
         """Forget some of the changes that the tree has; returns whether there are more."""
         settled = self._settled
-        self._forget([settled.popleft() for _ in range(min(count, len(settled)))])
+        if settled:
+            self._forget(settled[0][:count])
+            del settled[0][:count]
+            if not settled[0]:
+                settled.popleft()
         return bool(settled)
 
     def _forget(self, steps: Iterable[Step]) -> None:

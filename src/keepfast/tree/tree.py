@@ -10,7 +10,7 @@ All state depends on the txn alone: nothing here reads a clock, draws a number o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from struct import Struct
 from typing import Final
 
@@ -80,6 +80,7 @@ class Tree:
         "ephemerals",
         "find",
         "last_zxid",
+        "left",
         "listed",
         "node_count",
         "nodes",
@@ -118,6 +119,8 @@ class Tree:
         self.ttls: set[str] = set()
         # Paths that have a quota.
         self.quotas: set[str] = set()
+        # Sets of children and ephemerals that very large txns emptied; freed some at a time.
+        self.left: list[set[str] | list[str]] = []
         # What /zookeeper/config held before the last membership change applied here.
         self.config_before: bytes | None = None
         if nodes is None:
@@ -268,14 +271,27 @@ class Tree:
         return self.nodes.is_frozen
 
     def thaw_step(self, budget: int) -> bool:
-        """Merge up to `budget` changes made while frozen; True when none are left.
+        """Merge up to `budget` changes made while frozen or by `put_all`; True when none are left.
 
-        About 0.2 us each. Reads and writes are correct at any time, only slightly slower until
-        then.
+        And free what those left behind. About 0.2 us each. Reads and writes are correct at any
+        time, only slightly slower until then.
         """
+        left = self.left
+        if left:
+            some = left[-1]
+            for _ in range(min(budget, len(some))):
+                some.pop()
+            if not some:
+                left.pop()
+            return False
         is_done = self.nodes.thaw_step(budget)
         self.find = self.nodes.find
         return is_done
+
+    def put_all(self, nodes: dict[str, Node], order: list[str]) -> None:
+        """See NodeMap; `thaw_step` is wanted then. Nothing but znodes is changed."""
+        self.nodes.put_all(nodes, order)
+        self.find = self.nodes.find
 
     def _unfreeze(self) -> None:
         self.nodes.unfreeze()
@@ -488,7 +504,7 @@ class Tree:
         else:
             self.ttls.discard(path)
 
-    def change_owned(self, owner: int, come: Iterable[str], gone: Iterable[str]) -> None:
+    def change_owned(self, owner: int, come: Collection[str], gone: Collection[str]) -> None:
         """Note that many znodes with one ephemeralOwner came and went."""
         if kind_of_owner(owner) is not Kind.EPHEMERAL:
             for path in gone:
@@ -497,6 +513,9 @@ class Tree:
                 self.own_path(owner, path)
             return
         paths = self.ephemerals.setdefault(owner, set())
+        if len(gone) == len(paths) and not come:
+            self.left.append(self.ephemerals.pop(owner))
+            return
         paths.difference_update(gone)
         paths.update(come)
         if not paths:

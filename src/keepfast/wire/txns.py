@@ -22,13 +22,13 @@ Decoding is exact: an entry that would not encode back to the same bytes is refu
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from keepfast.wire.data import AclList
 from keepfast.wire.errors import InvariantViolation, MalformedRecord
-from keepfast.wire.jute import ends_early
+from keepfast.wire.jute import INT, ends_early
 from keepfast.wire.opcodes import OpCode
 from keepfast.wire.records import CodecTable, Int, Long, UnsignedLong, exact_codec_of
 from keepfast.wire.zxid import SessionId, Zxid
@@ -334,6 +334,23 @@ def encode_entry(entry: LogEntry) -> bytes:
         return start + (b"" if digest is None else _pack_digest(*digest)) + trailing
     except struct.error as error:
         raise InvariantViolation(f"{entry} cannot be encoded: {error}") from error
+
+
+def encode_entry_in_slices(entry: LogEntry, size: int) -> Generator[None, None, bytes]:
+    """The same of a multi or a session's end, `size` operations or paths at a time."""
+    header, body, digest, trailing = entry
+    if isinstance(body, MultiTxn | CloseSessionTxn) and body[0] is not None:
+        items, encode_items = body[0], _ENCODE[type(body)]
+        head = encode_entry(LogEntry(header, type(body)(()), None))
+        parts = [head[: -INT.size], INT.pack(len(items))]
+        for start in range(0, len(items), size):
+            some: Any = items[start : start + size]
+            parts.append(encode_items(type(body)(some))[INT.size :])
+            yield
+        if digest is not None:
+            parts.append(_pack_digest(*digest))
+        return b"".join((*parts, trailing))
+    return encode_entry(entry)
 
 
 def _check_encodable(entry: LogEntry) -> None:
