@@ -15,14 +15,18 @@ _LENGTH_BYTES = 4
 class EphemeralSizes:
     """Bytes of the paths, by session, as a closeSession has them; counted when first asked for."""
 
-    __slots__ = ("_pending", "_totals", "steps")
+    __slots__ = ("_pending", "_steps", "_totals")
 
     def __init__(self, pending: PendingChanges) -> None:
         self._pending = pending
         self._totals: dict[int, int] = {}
-        # What the txn being prepared did, so that a failed multi can be undone; the next txn begins
-        # with none.
-        self.steps: list[tuple[int, int]] = []
+        # What the txn being prepared did, so that a failed multi can be undone.
+        self._steps: list[tuple[int, int]] = []
+
+    def begin(self) -> None:
+        """The next txn is prepared."""
+        if self._steps:
+            self._steps.clear()
 
     def total(self, session_id: int) -> int:
         """The size of all."""
@@ -46,15 +50,15 @@ class EphemeralSizes:
 
     def roll_back(self) -> None:
         """The txn being prepared is dropped."""
-        for session_id, difference in self.steps:
+        for session_id, difference in self._steps:
             if session_id in self._totals:
                 self._totals[session_id] -= difference
-        self.steps.clear()
+        self._steps.clear()
 
     def _change(self, session_id: int, difference: int) -> None:
         if session_id in self._totals:
             self._totals[session_id] += difference
-            self.steps.append((session_id, difference))
+            self._steps.append((session_id, difference))
 
 
 def path_size(path: str) -> int:

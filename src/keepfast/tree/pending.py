@@ -191,10 +191,6 @@ class PendingChanges:
         """Note that a txn creates an ephemeral."""
         self.owned.setdefault(session_id, set()).add(path)
 
-    def may_own(self, session_id: int) -> bool:
-        """Whether a session may have ephemerals once all is applied; most have none."""
-        return session_id in self._tree.ephemerals or session_id in self.owned
-
     def ephemerals(self, session_id: int) -> list[str]:
         """The ephemerals of a session once all is applied, sorted."""
         nodes = self.nodes

@@ -15,7 +15,7 @@ Where Apache lets a request through that harms it later, we do not:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from keepfast.tree.caller import Caller
@@ -162,7 +162,7 @@ class Preparer:
         that fails is a txn too. Otherwise a refused request raises KeeperError; it leaves nothing
         behind, but its zxid is used up: log an ErrorTxn with the code.
         """
-        body = self._handler(zxid, type_)(self, caller, zxid, time_ms, type_, request)
+        body = self._begin(zxid, type_)(self, caller, zxid, time_ms, type_, request)
         return self._entry(caller, cxid, zxid, time_ms, type_, body)
 
     def is_long(self, caller: Caller, type_: int, request: Any) -> bool:
@@ -182,7 +182,7 @@ class Preparer:
         Nothing else may be prepared meanwhile; txns may be applied. Returns what `apply` installs,
         too; None: it applies the txn in one piece.
         """
-        self._handler(zxid, type_)
+        self._begin(zxid, type_)
         slices = self._end_in_slices if type_ == _CLOSE_SESSION else self._multi_in_slices
         body = yield from slices(caller, zxid, time_ms, request)
         entry = self._entry(caller, cxid, zxid, time_ms, type_, body)
@@ -203,16 +203,14 @@ class Preparer:
         """Forget some of what long txns left behind; returns whether there is more."""
         return self._pending.forget_some(_FORGOTTEN * self._slice_size)
 
-    def _handler(self, zxid: Zxid, type_: int) -> _Handler:
-        """What prepares the next txn, which begins now."""
+    def _begin(self, zxid: Zxid, type_: int) -> _Handler:
         if zxid <= self._last_zxid:
             raise InvariantViolation("txns are prepared in the order of their zxids")
         self._last_zxid = zxid
         handler = _HANDLERS.get(type_)
         if handler is None:
             raise KeeperError(ErrorCode.UNIMPLEMENTED, f"request type {type_}")
-        if self._ephemeral_sizes.steps:
-            self._ephemeral_sizes.steps.clear()
+        self._ephemeral_sizes.begin()
         return handler
 
     def _entry(
@@ -235,8 +233,6 @@ class Preparer:
 
         As many as go into one txn. Sessions that an older server let have too many are ended so.
         """
-        if not self._pending.may_own(session_id):
-            return []
         total = self._ephemeral_sizes.total(session_id)
         limit = self._options.max_txn_bytes - _CLOSE_SESSION_BYTES
         shed: list[str] = []
@@ -527,10 +523,9 @@ class Preparer:
     def _end_in_slices(
         self, caller: Caller, zxid: int, _time_ms: int, _request: None
     ) -> Generator[None, None, TxnBody]:
-        session_id, paths = caller.session_id, list[str]()
-        owned: Iterable[tuple[str, PendingNode]] = ()
-        if self._pending.may_own(session_id):
-            owned = yield from self._pending.ephemerals_in_slices(session_id, self._slice_size)
+        session_id = caller.session_id
+        owned = yield from self._pending.ephemerals_in_slices(session_id, self._slice_size)
+        paths: list[str] = []
         for number, (path, node) in enumerate(owned, 1):
             if not number % self._slice_size:
                 yield
