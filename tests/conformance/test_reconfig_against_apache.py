@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 from kazoo.exceptions import KazooException
 
+from keepfast.client import Client, OperationFailed
 from keepfast.quorum import parse_membership
-from keepfast.wire import KeeperError, Zxid
-from tests.apache import ApacheEnsemble, free_ports
+from keepfast.wire import ErrorCode, KeeperError, Zxid
+from tests.apache import ApacheEnsemble, ApacheServer, free_ports
+from tests.keepfast_server import KeepfastServer
 
 pytestmark = pytest.mark.conformance
 
@@ -157,3 +159,21 @@ def _ask_ours(before: bytes, wish: Wish, theirs: bytes | int) -> bytes | int:
         return parse_membership(before).with_changes(*wish, version=Zxid(version)).text()
     except KeeperError as error:
         return error.code.value
+
+
+@pytest.mark.parametrize(
+    ("enabled", "expected"),
+    [("false", ErrorCode.RECONFIG_DISABLED), ("true", ErrorCode.UNIMPLEMENTED)],
+)
+@pytest.mark.parametrize("kind", [ApacheServer, KeepfastServer])
+def test_reconfig_of_a_server_alone__the_same_refusal(
+    tmp_path: Path, kind: type[ApacheServer], enabled: str, expected: ErrorCode
+) -> None:
+    configuration = {"reconfigEnabled": enabled}
+    with (
+        kind(tmp_path / "data", configuration=configuration) as server,
+        Client(server.hosts) as client,
+        pytest.raises(OperationFailed) as refused,
+    ):
+        client.reconfig(None, "3", None)
+    assert refused.value.code is expected

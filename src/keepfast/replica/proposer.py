@@ -352,7 +352,9 @@ class Proposer:
 
     def _configuration(self, request: Any, zxid: Zxid) -> bytes:
         if self._reconfiguration is None:
-            raise KeeperError(ErrorCode.UNIMPLEMENTED, "not an ensemble")
+            is_enabled = self._options.is_reconfig_enabled
+            code = ErrorCode.UNIMPLEMENTED if is_enabled else ErrorCode.RECONFIG_DISABLED
+            raise KeeperError(code, "not an ensemble")
         return self._reconfiguration.new_text(request, zxid)
 
     def take_due(self, zxid: Zxid) -> Iterator[Proposal | PlainWrite]:

@@ -98,6 +98,8 @@ class ReplicaOptions:
     # Whether the leader of an ensemble serves clients. Off: it does its own work only, and with one
     # server left nobody is served.
     is_leader_serving: bool = True
+    # Which refusal a server alone gives to `reconfig`; in an ensemble QuorumOptions decides.
+    is_reconfig_enabled: bool = False
     # `user:hash` of the superuser, who may do anything; None: there is none.
     super_digest: str | None = None
     # How often containers and TTL znodes are looked at, and how many may go in a minute.

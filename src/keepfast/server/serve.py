@@ -90,6 +90,7 @@ def _replica_options(config: ServerConfig) -> ReplicaOptions:
         tick_ms=timing.tick_time_ms,
         has_local_sessions=config.is_distributed and config.sessions.local_sessions_enabled,
         is_leader_serving=features.leader_serves,
+        is_reconfig_enabled=features.reconfig_enabled,
         has_session_upgrades=config.sessions.local_sessions_upgrading_enabled,
         min_session_timeout_ms=timing.min_session_timeout_ms,
         max_session_timeout_ms=timing.max_session_timeout_ms,
