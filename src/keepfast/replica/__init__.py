@@ -46,7 +46,7 @@ from keepfast.replica.session_passwords import SessionPasswords
 from keepfast.replica.statistics import (
     Distribution,
     ReplicaStatistics,
-    ResponseSizes,
+    SizeRange,
     Summary,
     TreeDigest,
 )
@@ -83,13 +83,13 @@ __all__ = [
     "Replica",
     "ReplicaOptions",
     "ReplicaStatistics",
-    "ResponseSizes",
     "ResumeReads",
     "Role",
     "SendToClients",
     "SendToPeers",
     "ServerCore",
     "SessionPasswords",
+    "SizeRange",
     "SnapshotCadence",
     "StoreFacts",
     "Summary",

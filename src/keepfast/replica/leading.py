@@ -16,6 +16,7 @@ from keepfast.quorum import (
 from keepfast.replica.learner_desk import LearnerDesk
 from keepfast.replica.member_state import MemberState
 from keepfast.replica.reconfiguration import Reconfiguration
+from keepfast.replica.statistics import SizeRange
 from keepfast.tree import Tree
 from keepfast.wire import PeerState, Zxid, epoch_of, make_zxid
 
@@ -128,6 +129,7 @@ class Leading:
         state.remember_members()
         state.members.show(self._tree)
         reconfiguration = Reconfiguration(state.options, leader)
+        state.replica.statistics.proposals = SizeRange()
         state.replica.lead(self._tree, epoch, leader.confirmations, reconfiguration)
         state.note_serving(self._tree, epoch)
         leader.open()

@@ -513,4 +513,7 @@ class Member:
             fresh = [(record.zxid, record.entry) for record in appends[self._broadcast :]]
             if fresh:
                 leader.propose_all(fresh)
+                statistics = self.state.replica.statistics
+                statistics.proposals.add_all([len(entry) for _, entry in fresh])
+                statistics.proposed += len(fresh)
         self._broadcast = len(appends)

@@ -110,8 +110,8 @@ def _three_digits(value: int) -> int:
     return value // unit * unit
 
 
-class ResponseSizes:
-    """The bytes of the last, the shortest and the longest frame sent, without its length field."""
+class SizeRange:
+    """The last, the least and the greatest of some sizes in bytes; -1: there was none."""
 
     __slots__ = ("greatest", "last", "least")
 
@@ -119,6 +119,14 @@ class ResponseSizes:
         self.last = -1
         self.least = -1
         self.greatest = -1
+
+    def add_all(self, sizes: list[int]) -> None:
+        """Take sizes, at least one, in their order."""
+        self.last = sizes[-1]
+        least = min(sizes)
+        if least < self.least or self.least < 0:
+            self.least = least
+        self.greatest = max(self.greatest, *sizes)
 
 
 class TreeDigest(NamedTuple):
@@ -145,6 +153,8 @@ class ReplicaStatistics:
         "expired_sessions",
         "large_refusals",
         "last_group_bytes",
+        "proposals",
+        "proposed",
         "reads",
         "received",
         "responses",
@@ -174,8 +184,12 @@ class ReplicaStatistics:
         self.bytes_received = 0
         self.bytes_sent = 0
         self.watch_bytes = 0
-        self.responses = ResponseSizes()
+        # Of frames, without their length field.
+        self.responses = SizeRange()
         self.last_group_bytes = 0
+        # Of the txns that a leader proposed in this term, and how many it ever did.
+        self.proposals = SizeRange()
+        self.proposed = 0
         # Times in ms from a request to its reply: of reads that took one ms or more, of writes.
         self.slow_reads = Distribution()
         self.updates = Distribution()

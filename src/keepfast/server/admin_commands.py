@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from keepfast.apache import java_hex, java_long
-from keepfast.replica import Connection
+from keepfast.replica import Connection, SizeRange
 from keepfast.server.admin_options import AdminOptions
 from keepfast.server.ensemble_report import (
     ensemble_facts,
@@ -243,14 +243,10 @@ def _reset_server(server: RunningServer) -> Mapping[str, Any]:
 def _server_stats(server: RunningServer) -> Mapping[str, Any]:
     replica = server.replica
     statistics = replica.statistics
-    latency, sizes = statistics.latency(), statistics.responses
+    latency = statistics.latency()
     data_size, log_size = server.directory_sizes()
-    response_sizes = {
-        "last_buffer_size": sizes.last,
-        "min_buffer_size": sizes.least,
-        "max_buffer_size": sizes.greatest,
-    }
-    return {
+    response_sizes = _buffer_sizes(statistics.responses)
+    stats = {
         "version": VERSION_TEXT,
         "read_only": server.replica.is_read_only,
         "server_stats": {
@@ -275,6 +271,17 @@ def _server_stats(server: RunningServer) -> Mapping[str, Any]:
         },
         "client_response": response_sizes,
         "node_count": node_count(server),
+    }
+    if server.mode == "leader":
+        stats["proposal_stats"] = _buffer_sizes(statistics.proposals)
+    return stats
+
+
+def _buffer_sizes(sizes: SizeRange) -> Mapping[str, int]:
+    return {
+        "last_buffer_size": sizes.last,
+        "min_buffer_size": sizes.least,
+        "max_buffer_size": sizes.greatest,
     }
 
 

@@ -145,7 +145,7 @@ def _gauges(server: RunningServer) -> dict[str, float]:
         "ephemerals_count": sum(map(len, tree.ephemerals.values())),
         "approximate_data_size": tree.data_size,
         "global_sessions": len(replica.service.sessions),
-        "local_sessions": 0,
+        "local_sessions": len(replica.handshake.local),
         "open_file_descriptor_count": descriptors,
         "max_file_descriptor_count": max_descriptors,
         "connection_drop_probability": round(replica.throttle.connections.drop, _DECIMALS),
@@ -170,6 +170,7 @@ def _ensemble_gauges(server: RunningServer) -> dict[str, float]:
         current = [one for one in leader.learners.values() if one.step is Step.CURRENT]
         voting = [one for one in current if one.server_id in member.state.quorums.voters]
         followers = [one for one in voting if one.is_follower]
+        proposals = server.replica.statistics.proposals
         gauges |= {
             "learners": len(leader.learners),
             "synced_followers": len(followers),
@@ -177,6 +178,9 @@ def _ensemble_gauges(server: RunningServer) -> dict[str, float]:
             "synced_observers": sum(not one.is_follower for one in current),
             "pending_syncs": 0,
             "leader_uptime": member.state.now_ms - leader.started_ms,
+            "last_proposal_size": proposals.last,
+            "min_proposal_size": proposals.least,
+            "max_proposal_size": proposals.greatest,
         }
     return gauges
 
@@ -209,6 +213,7 @@ def _counters(server: RunningServer) -> dict[str, int]:
         "request_throttle_wait_count": replica.throttled,
         "throttled_ops": replica.throttled_out,
         "stale_sessions_expired": replica.expired_sessions,
+        "proposal_count": replica.proposed,
         "sync_processor_request_queued": own.records_stored,
         "snapshot_error_count": own.snapshots_failed,
         "snapshot_rate_limited_count": own.snapshots_refused,

@@ -63,7 +63,7 @@ def _isro(server: RunningServer) -> str:
 
 def _summary(server: RunningServer) -> str:
     replica = server.replica
-    return _lines(
+    lines = [
         f"Latency min/avg/max: {latency_text(server)}",
         f"Received: {replica.statistics.received}",
         f"Sent: {replica.statistics.sent}",
@@ -72,7 +72,11 @@ def _summary(server: RunningServer) -> str:
         f"Zxid: {replica.tree.last_zxid:#x}",
         f"Mode: {server.mode}",
         f"Node count: {node_count(server)}",
-    )
+    ]
+    if server.mode == "leader":
+        sizes = replica.statistics.proposals
+        lines.append(f"Proposal sizes last/min/max: {sizes.last}/{sizes.least}/{sizes.greatest}")
+    return _lines(*lines)
 
 
 def _srvr(server: RunningServer) -> str:
@@ -144,10 +148,6 @@ def _envi(_server: RunningServer) -> str:
 
 def _dump(server: RunningServer) -> str:
     replica = server.replica
-    sessions = {
-        deadline: [_session(session) for session in found]
-        for deadline, found in replica.service.sessions.buckets().items()
-    }
     connections = {
         deadline: [
             f"ip: /{Address(c.address, c.port)} sessionId: {_session(c.session_id)}" for c in found
@@ -155,13 +155,35 @@ def _dump(server: RunningServer) -> str:
         for deadline, found in connection_deadlines(server).items()
     }
     ephemerals = replica.tree.ephemerals
-    lines = ["SessionTracker dump:", *_expiring(server, "Session", sessions)]
+    lines = ["SessionTracker dump:", *_sessions(server)]
     lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(ephemerals)}):"]
     for session, paths in sorted(ephemerals.items()):
         lines.append(f"{_session(session)}:")
         lines.extend(f"\t{safe_text(path)}" for path in sorted(paths))
     lines += ["Connections dump:", *_expiring(server, "Connections", connections)]
     return _lines(*lines)
+
+
+def _sessions(server: RunningServer) -> list[str]:
+    """The sessions that this server watches over; a learner: those of the ensemble, too."""
+    replica = server.replica
+    buckets = replica.service.sessions.buckets()
+    tracked = _sets(server, "Session", buckets)
+    if server.mode not in ("leader", "standalone"):
+        timeouts = sorted(replica.tree.sessions.items())
+        tracked = [f"Global Sessions({len(timeouts)}):"]
+        tracked += [f"{_session(session)}\t{timeout_ms}ms" for session, timeout_ms in timeouts]
+    local = replica.handshake.local
+    if not replica.options.has_local_sessions and not len(local):
+        return tracked
+    if server.mode == "leader":
+        tracked = _sets(server, "Global Session", buckets)
+    return _sets(server, "Local Session", local.buckets()) + tracked
+
+
+def _sets(server: RunningServer, what: str, found: dict[int, list[int]]) -> list[str]:
+    names = {deadline: list(map(_session, sessions)) for deadline, sessions in found.items()}
+    return _expiring(server, what, names)
 
 
 def _expiring(server: RunningServer, what: str, found: dict[int, list[str]]) -> list[str]:
