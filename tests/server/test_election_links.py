@@ -7,6 +7,7 @@ import logging
 import struct
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -448,5 +449,38 @@ def test_port_that_is_taken__is_an_error_after_some_attempts(run: Run) -> None:
         async with Voter(1, members, options=FAST):
             with pytest.raises(OSError):
                 await Voter(1, members, options=LinkOptions(bind_attempts=1)).links.start()
+
+    run(play())
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_flood_of_notifications__is_taken_slowly(run: Run, *, is_readable: bool) -> None:
+    """Others on the same loop would wait for all of them."""
+    flood, allowed = 20_000, 60
+
+    async def play() -> None:
+        members = ensemble(1, 2)
+        async with Voter(1, members) as voter:
+            taken = 0
+            read = voter.links._read_notification
+
+            async def counted(*arguments: Any) -> Notification | None:
+                nonlocal taken
+                taken += 1
+                return await read(*arguments)
+
+            voter.links._read_notification = counted  # type: ignore[method-assign]
+            stranger = await Stranger.dial(port_of(members, 1))
+            stranger.hello(50, HelloForm.V34)
+            payload = encode_notification(vote(50)) if is_readable else b"short"
+            stranger.write((struct.pack(">i", len(payload)) + payload) * flood)
+            while taken < 2:
+                await asyncio.sleep(0)
+            begin = asyncio.get_running_loop().time()
+            for _ in range(100):
+                await asyncio.sleep(0.001)
+            spent = asyncio.get_running_loop().time() - begin
+            assert taken < allowed + 30 * spent
+            stranger.close()
 
     run(play())

@@ -51,6 +51,10 @@ _WILDCARDS: Final = frozenset(("0.0.0.0", "::", "0:0:0:0:0:0:0:0"))
 _BIND_PAUSE_SECONDS: Final = 1.0
 # How often somebody is dialled back who is not a member, before it is forgotten.
 _STRANGER_ATTEMPTS: Final = 5
+# Notifications of one peer that are taken at once, and then in a second; the rest waits in its
+# socket. Low: an election with many changes of mind takes longer. High: a flood holds up clients.
+_MAX_BURST: Final = 50
+_MAX_PER_SECOND: Final = 20.0
 
 
 class LinkOptions(msgspec.Struct, frozen=True):
@@ -362,9 +366,14 @@ class ElectionLinks:
 
     async def _listen_to(self, peer: _Peer, stream: PeerStream) -> None:
         reason = ""
+        loop = asyncio.get_running_loop()
+        # When it has made up for all that it has sent.
+        even = loop.time()
         try:
             while peer.stream is stream:
                 notification = await self._read_notification(peer, stream)
+                even = max(even, loop.time()) + 1 / _MAX_PER_SECOND
+                await asyncio.sleep(even - loop.time() - _MAX_BURST / _MAX_PER_SECOND)
                 if notification is not None and peer.stream is stream:
                     self._on_notification(peer.server_id, notification)
         except (OSError, PeerProtocolError) as error:
