@@ -80,6 +80,16 @@ def test_epoch_far_ahead__ends_the_link_and_is_not_counted() -> None:
     assert leader.epoch == 6 + MAX_EPOCH_JUMP
 
 
+@pytest.mark.parametrize("kind", [PacketType.PING, PacketType.ACK, PacketType.ACKEPOCH])
+def test_packet_before_the_hello__ends_the_link(kind: PacketType) -> None:
+    """Or somebody could send pings without end, and never introduce itself."""
+    leader = leader_of(Discovering())
+    link = Link(1, "")
+    leader.on_link(link, 0)
+    with pytest.raises(PeerProtocolError):
+        leader.on_packet(link, QuorumPacket(kind.value, Zxid(0), bytes(4)), 0)
+
+
 def test_epoch_of_one_who_does_not_vote__is_not_counted() -> None:
     host = Discovering()
     leader = leader_of(host, is_reconfig_enabled=True)

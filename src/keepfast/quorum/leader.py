@@ -165,7 +165,7 @@ class Leader:
         kind = packet.type
         if kind == PacketType.ACK:
             self._on_ack(learner, packet.zxid)
-        elif kind == PacketType.PING:
+        elif kind == PacketType.PING and learner.step is not Step.NEW:
             if learner.pings and packet.zxid >= 0:
                 learner.heard_up_to_ms = learner.pings.popleft()
             if packet.zxid < 0:
