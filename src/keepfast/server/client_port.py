@@ -14,6 +14,7 @@ from typing import Final, cast
 from keepfast.apache import is_complete_word, is_word
 from keepfast.driver import ServerLoop, ServerStatistics
 from keepfast.replica import Connection
+from keepfast.server.farewell import Farewell
 from keepfast.server.listening import peer_address
 from keepfast.server.logs import EventLog
 from keepfast.server.server_options import ServerOptions
@@ -149,6 +150,7 @@ class ClientProtocol(asyncio.Protocol):
         self._connection: Connection | None = None
         # What came before it was known what this is; None: it is a client.
         self._first: bytes | None = b""
+        self._farewell = Farewell()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -197,6 +199,7 @@ class ClientProtocol(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._farewell.is_over()
         connection, self._connection = self._connection, None
         if connection is not None:
             self._port.lost(connection)
@@ -230,10 +233,8 @@ class ClientProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what was written."""
-        # Once: closed again, the TLS layer of Python 3.11 lets go of what it needs, and an abort
-        # fails, or a look at what waits in it.
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.close()
+        if self._transport is not None:
+            self._farewell.begin(self._transport)
 
     def abort(self) -> None:
         """Close at once; what was written may be lost."""
