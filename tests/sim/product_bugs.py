@@ -278,8 +278,8 @@ PRODUCT_BUGS = (
             Change(
                 "keepfast.driver.peer_streams",
                 "PeerSender.send",
-                "if not self._is_streaming:",
-                "if not self._is_streaming or self._resume is not None:",
+                "if not self._must_wait:",
+                "if not self._must_wait or self._resume is not None:",
             ),
         ),
     ),

@@ -53,6 +53,9 @@ class EnsembleConfig:
     election_port_bind_retry: int = setting(
         "electionPortBindRetry", Whole(0, MAX_INT, "attempts"), 3
     )
+    max_unsent_bytes: int = setting(
+        "keepfast.quorum.maxUnsentBytes", Whole(1 << 20, MAX_LONG, "bytes"), 1 << 30
+    )
     check_addresses: bool = setting("keepfast.quorum.checkAddresses", TRUE_FALSE, True)
     min_notification_interval_ms: int = setting(
         "fastleader.minNotificationInterval", Whole(1, MAX_INT, "ms"), 200

@@ -106,6 +106,9 @@ class ServerLoop:
         self._service.is_writable = self.disk.has_space
         self._source = StreamSource(store, self.snapshots)
         self._senders: dict[Link, PeerSender] = {}
+        self._max_unsent_bytes = (
+            0 if core.member is None else core.member.state.options.max_unsent_bytes
+        )
         self._timer: Timer | None = None
         self._wakes_at = 0.0
         # The turn in which clients are heard: whether its end is still to come, when it began.
@@ -347,13 +350,13 @@ class ServerLoop:
 
     def _new_sender(self, link: Link) -> None:
         self._senders[link] = PeerSender(
-            link, self._world, self.guard, self._source, self._stream_failed
+            link, self._world, self.guard, self._source, self._stream_failed, self._max_unsent_bytes
         )
 
-    def _stream_failed(self, link: Link, error: StorageError) -> None:
-        """What a peer was to be sent cannot be read."""
-        self._world.note(note("stream-failed", link=link.number, reason=error))
-        self._world.hang_up(link, "what it was to be sent cannot be read")
+    def _stream_failed(self, link: Link, reason: object) -> None:
+        """A peer cannot be sent what it was to be sent."""
+        self._world.note(note("stream-failed", link=link.number, reason=reason))
+        self._world.hang_up(link, "it cannot be sent what it was to be sent")
         self.guard.soon(lambda: self.link_lost(link))
 
     # -- the disk --------------------------------------------------------------------------------

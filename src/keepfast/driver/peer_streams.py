@@ -68,25 +68,35 @@ class PeerSender:
         world: ServerWorld,
         guard: Guard,
         source: StreamSource,
-        on_failed: Callable[[Link, StorageError], None],
+        on_failed: Callable[[Link, object], None],
+        max_waiting_bytes: int,
     ) -> None:
-        """`on_failed` is called where a stream cannot be read to its end."""
+        """`on_failed` is called where a stream cannot be read to its end, or too much waits."""
         self._link = link
         self._world = world
         self._guard = guard
         self._source = source
         self._on_failed = on_failed
+        self._max_waiting_bytes = max_waiting_bytes
+        self._waiting_bytes = 0
         self._waiting: deque[bytes | RecordStream | TreeStream] = deque()
-        self._is_streaming = False
+        # For the end of a stream, or for the peer to read.
+        self._must_wait = False
         self._is_closed = False
         # What to do when the peer has read what is pending; None: nothing is waiting for that.
         self._resume: Callable[[], None] | None = None
 
     def send(self, items: list[bytes | RecordStream | TreeStream]) -> None:
         """Send these after all that was given before."""
+        if self._is_closed:
+            return
         self._waiting.extend(items)
-        if not self._is_streaming:
+        self._waiting_bytes += sum(len(item) for item in items if isinstance(item, bytes))
+        if not self._must_wait:
             self._pump()
+        elif self._waiting_bytes > self._max_waiting_bytes:
+            self.close()
+            self._on_failed(self._link, f"it does not read: {self._waiting_bytes} bytes wait")
 
     def drained(self) -> None:
         """The peer has taken most of what was sent to it."""
@@ -109,10 +119,14 @@ class PeerSender:
                 ready.append(item)
             else:
                 stream = item
-        if ready:
-            self._world.send_peer(self._link, ready[0] if len(ready) == 1 else b"".join(ready))
-        self._is_streaming = stream is not None
-        if stream is not None and not self._is_closed:
+        packets = ready[0] if len(ready) == 1 else b"".join(ready)
+        self._waiting_bytes -= len(packets)
+        is_full = bool(packets) and not self._world.send_peer(self._link, packets)
+        self._must_wait = is_full or stream is not None
+        if is_full:
+            self._waiting.extendleft([] if stream is None else [stream])
+            self._resume = self._pump
+        elif stream is not None and not self._is_closed:
             self._source.open(stream, self._opened)
 
     def _opened(self, pieces: Pieces | None) -> None:

@@ -27,11 +27,11 @@ class Timer(Protocol):
 class PeerWorld(Protocol):
     """Connections to the other servers of an ensemble, and what belongs to them."""
 
-    def send_peer(self, link: Link, packets: bytes) -> None:
-        """Send whole packets."""
+    def send_peer(self, link: Link, packets: bytes) -> bool:
+        """Send whole packets; False: wait for `link_drained` before the next ones."""
 
     def stream_peer(self, link: Link, piece: bytes) -> bool:
-        """Send a piece of a stream; False: wait for `link_drained` before the next one."""
+        """Send a piece of a stream; as `send_peer`."""
 
     def hang_up(self, link: Link, reason: str) -> None:
         """Close a link; nothing comes back from it any more."""

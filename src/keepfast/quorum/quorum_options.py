@@ -23,6 +23,9 @@ class QuorumOptions:
     # and comes back. Low: they wait for each other. High: the leader's network and memory.
     max_snapshot_catch_ups: int = 10
     max_diff_catch_ups: int = 100
+    # What may wait for a peer that does not read, or is still being sent a tree. Low: a server that
+    # catches up while much is written never gets through. High: each such peer costs this memory.
+    max_unsent_bytes: int = 1 << 30
     # Whether a voter with an empty directory votes at once, as its operator says that the ensemble
     # is new. On in an old ensemble: servers whose disks were wiped may outvote the others.
     is_empty_trusted: bool = False

@@ -40,6 +40,7 @@ def ensemble_options(config: ServerConfig) -> EnsembleOptions:
             snapshot_size_factor=config.data.snapshot_size_factor,
             max_snapshot_catch_ups=ensemble.max_concurrent_snap_syncs,
             max_diff_catch_ups=ensemble.max_concurrent_diff_syncs,
+            max_unsent_bytes=ensemble.max_unsent_bytes,
             is_empty_trusted=config.data.db_autocreate,
             is_read_only_enabled=config.features.read_only_mode,
             is_reconfig_enabled=config.features.reconfig_enabled,

@@ -22,6 +22,7 @@ from keepfast.quorum import (
 from keepfast.replica import Append
 from keepfast.server.dynamic_files import DynamicFileKeeper, DynamicFiles
 from keepfast.server.election_links import ElectionLinks, LinkOptions, LinkSecurity
+from keepfast.server.farewell import Farewell
 from keepfast.server.logs import EventLog
 from keepfast.server.peer_stream import PeerListener, PeerStream, connect
 from keepfast.server.tasks import spawn
@@ -29,6 +30,9 @@ from keepfast.wire import Notification, PeerProtocolError, ServerId
 
 # Bytes buffered for one peer while a stream is sent. Low: more waiting; high: memory.
 _HIGH_WATER_BYTES: Final = 4 << 20
+# Bytes of one learner that are handled before others have their turn. Low: a follower that forwards
+# many writes needs many turns. High: one that sends without end holds up everybody.
+_TURN_BYTES: Final = 8 << 10
 
 
 class EnsembleOptions(msgspec.Struct, frozen=True):
@@ -62,6 +66,7 @@ class PeerLink(asyncio.Protocol):
         self._begin = begin
         self._transport: asyncio.Transport | None = None
         self._is_full = False
+        self._farewell = Farewell()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -72,6 +77,7 @@ class PeerLink(asyncio.Protocol):
         self._driver.link_bytes(self.link, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._farewell.is_over()
         self._on_lost(self.link)
 
     def pause_writing(self) -> None:
@@ -89,10 +95,41 @@ class PeerLink(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection."""
-        # Once: closed again, the TLS layer of Python 3.11 lets go of what it needs, and an abort
-        # fails, or a look at what waits in it.
+        if self._transport is not None:
+            self._farewell.begin(self._transport)
+
+
+class LearnerPeer(PeerLink):
+    """A link that a learner has made: what it sends is handled a piece in each turn."""
+
+    _unread = b""
+    _at = 0
+
+    def data_received(self, data: bytes) -> None:
+        if not self._unread and len(data) <= _TURN_BYTES:
+            super().data_received(data)
+            return
+        is_first = not self._unread
+        self._unread, self._at = self._unread[self._at :] + data, 0
+        if self._transport is not None:
+            self._transport.pause_reading()
+        if is_first:
+            self._take()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unread = b""
+        super().connection_lost(exc)
+
+    def _take(self) -> None:
+        piece = self._unread[self._at : self._at + _TURN_BYTES]
+        self._at += len(piece)
+        if piece:
+            super().data_received(piece)
+            asyncio.get_running_loop().call_soon(self._take)
+            return
+        self._unread = b""
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.close()
+            self._transport.resume_reading()
 
 
 class PeerNetwork:
@@ -190,16 +227,10 @@ class PeerNetwork:
         if isinstance(order, StoreMembership) and self._files is not None:
             self._files.use(parse_membership(order.text))
 
-    def send_peer(self, link: Link, packets: bytes) -> None:
+    def send_peer(self, link: Link, packets: bytes) -> bool:
         """See ServerWorld."""
         peer = self._links.get(link)
-        if peer is not None:
-            peer.send(packets)
-
-    def stream_peer(self, link: Link, piece: bytes) -> bool:
-        """See ServerWorld."""
-        peer = self._links.get(link)
-        return peer is None or peer.send(piece)
+        return peer is None or peer.send(packets)
 
     def hang_up(self, link: Link, reason: str) -> None:
         """See ServerWorld."""
@@ -218,11 +249,13 @@ class PeerNetwork:
             async with asyncio.timeout(self._options.links.identify_timeout_ms / 1000):
                 await self._security.sasl.check(stream)
         # The loop knows the link before its first bytes are passed on: some may be there already.
-        stream.hand_over(self._new_link(self._driver.link_accepted, stream.host))
+        stream.hand_over(self._new_link(LearnerPeer, self._driver.link_accepted, stream.host))
 
-    def _new_link(self, begin: Callable[[Link], None], address: str = "") -> PeerLink:
+    def _new_link(
+        self, kind: type[PeerLink], begin: Callable[[Link], None], address: str = ""
+    ) -> PeerLink:
         self._number += 1
-        peer = PeerLink(self._driver, Link(self._number, address), begin, self._lost)
+        peer = kind(self._driver, Link(self._number, address), begin, self._lost)
         self._links[peer.link] = peer
         return peer
 
@@ -251,4 +284,4 @@ class PeerNetwork:
             self._log.info("leader-not-reached", leader=server_id, reason=error)
             self._driver.dial_failed()
             return
-        stream.hand_over(self._new_link(self._driver.link_dialled))
+        stream.hand_over(self._new_link(PeerLink, self._driver.link_dialled))

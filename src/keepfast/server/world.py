@@ -165,14 +165,13 @@ class AsyncioWorld:
 
     # -- peers -----------------------------------------------------------------------------------
 
-    def send_peer(self, link: Link, packets: bytes) -> None:
+    def send_peer(self, link: Link, packets: bytes) -> bool:
         """See ServerWorld."""
-        if self.peers is not None:
-            self.peers.send_peer(link, packets)
+        return self.peers is None or self.peers.send_peer(link, packets)
 
     def stream_peer(self, link: Link, piece: bytes) -> bool:
         """See ServerWorld."""
-        return self.peers is None or self.peers.stream_peer(link, piece)
+        return self.send_peer(link, piece)
 
     def hang_up(self, link: Link, reason: str) -> None:
         """See ServerWorld."""

@@ -402,9 +402,10 @@ class Process:
 
     # -- peers -----------------------------------------------------------------------------------
 
-    def send_peer(self, link: Link, packets: bytes) -> None:
+    def send_peer(self, link: Link, packets: bytes) -> bool:
         """See ServerWorld."""
         self.links.send(link, packets)
+        return True
 
     def stream_peer(self, link: Link, piece: bytes) -> bool:
         """See ServerWorld."""
