@@ -203,6 +203,7 @@ class HttpServer:
             pass
         finally:
             writer.close()
+        await _leave(writer)
 
     async def _next_request(
         self,
@@ -315,6 +316,18 @@ async def _hear_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     except (OSError, TimeoutError):
         # It is gone, or would send forever.
         pass
+
+
+async def _leave(writer: asyncio.StreamWriter) -> None:
+    """Wait until what was written has left; whoever does not read it is cut off.
+
+    Its connection would stay, and what waits in it, while its place is given to others.
+    """
+    try:
+        async with asyncio.timeout(_REQUEST_SECONDS):
+            await writer.wait_closed()
+    except OSError:
+        writer.transport.abort()
 
 
 def _request(head: h11.Request, body: bytes, address: str) -> HttpRequest:
