@@ -59,14 +59,17 @@ class Visitor:
             urllib.request.HTTPCookieProcessor(CookieJar()),
         )
         form = {"scheme": "digest", "user": user, "password": password}
-        request = urllib.request.Request(
-            f"{self._url}/api/login", json.dumps(form).encode(), {"x-keepfast-token": "none"}
-        )
-        self._opener.open(request, timeout=60).close()
+        self.open("/api/login", {"x-keepfast-token": "none"}, form).close()
+
+    def open(self, resource: str, headers: dict[str, str] | None = None, form: Any = None) -> Any:
+        """The answer to a request; with headers it is one that changes something."""
+        body = None if headers is None else json.dumps(form).encode()
+        request = urllib.request.Request(f"{self._url}{resource}", body, headers or {})
+        return self._opener.open(request, timeout=60)
 
     def feed(self) -> Any:
         """The feed's rows, once it has read the logs."""
-        with self._opener.open(f"{self._url}/api/events?feed=1", timeout=60) as events:
+        with self.open("/api/events?feed=1") as events:
             while b"following the logs" not in events.readline():
                 pass
             return self.ask("/api/feed")
@@ -139,3 +142,38 @@ def _is_told(what: bytes, documents: object) -> bool:
     """Whether a name or a value, which travels in base64, is anywhere in what was told."""
     text = json.dumps(documents)
     return what.decode() in text or base64.b64encode(what).decode() in text
+
+
+def test_stream_of_events__ends_with_its_login(tmp_path: Path) -> None:
+    """What is changed afterwards may be what its user alone can read."""
+    data = tmp_path / "data"
+    data.mkdir()
+    with Server(str(data)) as server, zookeeper(server.hosts) as client:
+        client.add_auth("digest", "alice:right")
+        client.create("/users", b"", acl=[make_digest_acl("alice", "right", all=True)])
+        arguments = ("--data", str(data), "--login-znode", "/users")
+        with ConsoleProcess(server.hosts, *arguments, log=tmp_path / "console.log") as console:
+            alice = Visitor(console, "alice", "right")
+            with alice.open("/api/events?feed=1") as events:
+                while b"following the logs" not in events.readline():
+                    pass
+                token = alice.ask("/api/hello")["token"]
+                alice.open("/api/logout", {"x-keepfast-token": token}).close()
+                client.set("/users", b"later")
+                while line := events.readline():
+                    assert b"setData" not in line
+
+
+def test_undo__is_not_for_others_of_the_same_name(tmp_path: Path) -> None:
+    """The digest scheme takes any password for a name."""
+    with Server() as server, zookeeper(server.hosts) as client:
+        client.create("/mine", b"")
+        arguments = ("--allow-writes",)
+        with ConsoleProcess(server.hosts, *arguments, log=tmp_path / "console.log") as console:
+            alice, other = (Visitor(console, "alice", one) for one in ("right", "invented"))
+            form = {"kind": "set", "path": "/mine", "base64": "", "version": 0}
+            token = alice.ask("/api/hello")["token"]
+            alice.open("/api/change", {"x-keepfast-token": token}, form).close()
+            assert len(alice.ask("/api/undos")["undos"]) == 1
+            assert other.ask("/api/undos")["undos"] == []
+            assert Visitor(console, "alice", "right").ask("/api/undos") == alice.ask("/api/undos")

@@ -38,7 +38,7 @@ async def _make(console: Console, request: Request, viewer: Viewer) -> Response:
     form = await body_of(request, ChangeForm)
 
     def work() -> Done:
-        return console.changes.make(viewer.client(), viewer.name, form)
+        return console.changes.make(viewer.client(), viewer.owner, form)
 
     return await _logged(console, request, viewer, (form.kind, form.path), work)
 
@@ -48,7 +48,7 @@ async def _undo(console: Console, request: Request, viewer: Viewer) -> Response:
     form = await body_of(request, UndoForm)
 
     def work() -> Done:
-        return console.changes.undo(viewer.client(), viewer.name, form.id)
+        return console.changes.undo(viewer.client(), viewer.owner, form.id)
 
     return await _logged(console, request, viewer, ("undo", str(form.id)), work)
 
@@ -82,7 +82,7 @@ async def _preview(console: Console, request: Request, viewer: Viewer) -> Respon
 
 
 async def _undos(console: Console, _: Request, viewer: Viewer) -> Response:
-    return reply({"undos": console.changes.undos(viewer.name)})
+    return reply({"undos": console.changes.undos(viewer.owner)})
 
 
 CHANGE_ROUTES: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -121,6 +122,8 @@ async def _events(console: Console, request: Request, viewer: Viewer) -> Respons
     row_of = feed_filter(request.query_params, viewer)
 
     def shape(kind: str, document: Document) -> Document | None:
+        if viewer.is_over:
+            return None
         if kind != "feed":
             return document
         return row_of(document) if wants_feed else None
@@ -129,16 +132,20 @@ async def _events(console: Console, request: Request, viewer: Viewer) -> Respons
     if subscriber is None:
         return refuse("too many pages are open", HTTPStatus.SERVICE_UNAVAILABLE)
     return StreamingResponse(
-        _stream(console, subscriber, wants_feed=wants_feed), media_type="text/event-stream"
+        _stream(console, viewer, subscriber, wants_feed=wants_feed), media_type="text/event-stream"
     )
 
 
 async def _stream(
-    console: Console, subscriber: Subscriber, *, wants_feed: bool
+    console: Console, viewer: Viewer, subscriber: Subscriber, *, wants_feed: bool
 ) -> AsyncIterator[bytes]:
     console.look(1, wants_feed=wants_feed)
     try:
         async for part in subscriber.stream():
+            if viewer.is_over:
+                break
+            # Whoever has the page open is there.
+            viewer.used_s = time.monotonic()
             yield part
     finally:
         console.hub.unsubscribe(subscriber)

@@ -44,6 +44,13 @@ class Viewer:
     ids: tuple[Id, ...] | None
     csrf_token: str = field(default_factory=lambda: secrets.token_urlsafe(_TOKEN_BYTES))
     used_s: float = field(default_factory=time.monotonic)
+    # Logged out, or idle for too long: nothing more is shown, also on streams that are open.
+    is_over: bool = False
+
+    @property
+    def owner(self) -> str:
+        """Whose changes theirs are: the digest scheme takes any password for a name."""
+        return " ".join(f"{one.scheme}:{one.id}" for one in self.ids or ())
 
     def client(self) -> Client:
         """A client with this viewer's rights."""
@@ -112,6 +119,7 @@ class Viewers:
         with self._lock:
             viewer = self._logins.pop(token, None)
         if viewer is not None:
+            viewer.is_over = True
             viewer.session.close()
 
     def close(self) -> None:
