@@ -390,13 +390,13 @@ class RealDisk:
         return os.stat(path).st_mtime
 
     def create(self, path: str) -> RealWriteFile:
-        return RealWriteFile(_open_regular(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), path)
+        return RealWriteFile(open_regular(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), path)
 
     def open_write(self, path: str) -> RealWriteFile:
-        return RealWriteFile(_open_regular(path, os.O_RDWR), path)
+        return RealWriteFile(open_regular(path, os.O_RDWR), path)
 
     def open_read(self, path: str) -> RealReadFile:
-        return RealReadFile(_open_regular(path, os.O_RDONLY), path)
+        return RealReadFile(open_regular(path, os.O_RDONLY), path)
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -422,7 +422,7 @@ class RealDisk:
         return values.f_bavail * values.f_frsize
 
     def lock(self, path: str) -> None:
-        descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT)
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
         if path not in self._locks and self._holds_file(descriptor):
             # A link leads to a file that is locked already, under another name: one lock for both.
             self._locks[path] = descriptor
@@ -446,7 +446,7 @@ class RealDisk:
 
     def is_locked(self, path: str) -> bool:
         try:
-            descriptor = _open_regular(path, os.O_RDONLY)
+            descriptor = open_regular(path, os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
@@ -458,7 +458,7 @@ class RealDisk:
         return False
 
 
-def _open_regular(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int) -> int:
     """Open a regular file; anything else is an error instead of a wait without end."""
     # Non-blocking: opening a pipe that nobody writes to would hang the server.
     descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)

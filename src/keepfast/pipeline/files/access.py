@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from keepfast.pipeline.files.layout import is_remote, local_path
-from keepfast.storage import ClosedOnExit, ReadFile, RealReadFile
+from keepfast.storage import ClosedOnExit, ReadFile, RealReadFile, open_regular
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -71,7 +71,7 @@ def open_file(path: str) -> ReadFile:
     """Open a local path or an address; every failure is an OSError."""
     if not is_remote(path):
         place = local_path(path)
-        return LocalFile(os.open(place, os.O_RDONLY | os.O_CLOEXEC), place)
+        return LocalFile(open_regular(place, os.O_RDONLY), place)
     if is_of_arrow(path):
         system, inner = arrow_system(path)
         file = system.open_input_file(inner)
