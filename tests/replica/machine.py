@@ -58,7 +58,7 @@ class Machine:
     def continue_work(self) -> None:
         """Others had their turn."""
         self.replica.service.has_more_work = False
-        self.replica.service.spent = 0
+        self.replica.service.spent = self.replica.service.made = 0
         self.replica.continue_work()
 
 

@@ -19,6 +19,7 @@ from keepfast.wire import (
     EventType,
     ExistsRequest,
     GetEphemeralsRequest,
+    Id,
     MultiOp,
     OpCode,
     SetDataRequest,
@@ -184,3 +185,35 @@ def test_watches_beyond_the_bound__are_refused_and_the_rest_stays() -> None:
     one.send(9, OpCode.CREATE, CreateRequest(f"/{'x' * 2500}0", b"", OPEN_ACL, 0))
     machine.settle()
     assert one.replies() == [(-1, EventType.NODE_CREATED), (9, 0)]
+
+
+def test_large_txns_sent_together__are_made_in_several_turns() -> None:
+    """A short request may become a long txn: an ACL of all that the client may be."""
+    machine, (one, two) = machine_with(2, replace(OPTIONS, prepare=PrepareOptions(slice_size=20)))
+    service = machine.replica.service
+    for number in range(500):
+        one.send(-4, OpCode.AUTH, AuthPacket(0, "digest", b"id%d:x" % number))
+        while one.connection.is_stalled:
+            one.replica.resume(one.connection)
+    assert len(one.take()) == 500
+    acl = (OPEN_ACL[0]._replace(id=Id("auth", "")),)
+    frames = b"".join(
+        encode_frame(request_of(xid, OpCode.CREATE, CreateRequest(f"/n{xid}", b"", acl, 0)))
+        for xid in range(1, 41)
+    )
+    one.replica.receive(one.connection, frames)
+    turns = 1
+    assert 0 < len(service.appends) <= 2
+    # Others are heard before the rest.
+    two.send(1, OpCode.EXISTS, ExistsRequest("/n40", False))
+    assert two.replies() == [(1, ErrorCode.NO_NODE)]
+    while service.unfinished:
+        before = len(service.appends)
+        service.made = 0
+        for connection in service.take_unfinished():
+            one.replica.resume(connection)
+        assert len(service.appends) - before <= 2
+        turns += 1
+    assert turns >= 20
+    machine.settle()
+    assert one.replies() == [(xid, 0) for xid in range(1, 41)]

@@ -11,12 +11,28 @@ from __future__ import annotations
 
 from typing import Final
 
+from keepfast.replica.backpressure import put_off
+from keepfast.replica.connection import Connection
 from keepfast.replica.proposals import work_of
 from keepfast.replica.service import Service
 from keepfast.wire import Zxid
 
 # Slices that are done in one turn.
 _SLICES: Final = 8
+# What is not counted when it is made, in small writes.
+_SMALL: Final = 32
+
+
+def note_made(service: Service, work: int) -> None:
+    """Count a txn that was made; small ones are bounded by how many may be under way."""
+    if work > _SMALL:
+        service.made += work
+
+
+def wait_if_enough_made(service: Service, connection: Connection) -> None:
+    """Have a client wait with its next requests, if this turn has made enough large txns."""
+    if service.made >= _SLICES * service.options.prepare.slice_size:
+        put_off(service, connection)
 
 
 def is_spent(service: Service) -> bool:

@@ -186,7 +186,7 @@ class ServerCore:
     def end_turn(self) -> list[TurnEffect]:
         """All effects of the events since the last call, in the order in which to perform them."""
         replica, service, member = self.replica, self.replica.service, self.member
-        service.spent = 0
+        service.spent = service.made = 0
         batch: list[TurnEffect] = []
         orders: list[DiskOrder] = []
         appends = service.appends

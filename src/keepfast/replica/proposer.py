@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from keepfast.replica.cleaning import due_paths
+from keepfast.replica.commit_turns import note_made
 from keepfast.replica.connection import Connection
 from keepfast.replica.fast_writes import FastWrites
 from keepfast.replica.malformed import LateMulti, decode_write, may_be_long_multi
@@ -191,6 +192,7 @@ class Proposer:
         service = self._service
         record = (proposal.zxid, data, self._preparer.digest)
         proposal.work = work_of(data)
+        note_made(service, proposal.work)
         service.appends.append(_new_tuple(Append, record))
         service.proposals.append(proposal)
 

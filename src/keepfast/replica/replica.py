@@ -42,7 +42,7 @@ from keepfast.replica.backpressure import (
     stall,
 )
 from keepfast.replica.client_limits import ClientLimits
-from keepfast.replica.commit_turns import next_stop
+from keepfast.replica.commit_turns import next_stop, wait_if_enough_made
 from keepfast.replica.commits import Commits
 from keepfast.replica.connection import Connection, Phase
 from keepfast.replica.forwarder import Forwarder
@@ -461,6 +461,7 @@ class Replica:
                     self._handle_ordered(connection, xid, op, payload)
                 if connection.phase is not _OPEN:
                     break
+                wait_if_enough_made(service, connection)
                 if connection.is_held_up:
                     connection.held.extend(waiting)
         count = len(out) - connection.told - before

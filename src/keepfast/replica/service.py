@@ -43,6 +43,7 @@ class Service:
         "large_bytes",
         "last_proposed",
         "last_zxid",
+        "made",
         "max_field",
         "now_ms",
         "options",
@@ -121,6 +122,8 @@ class Service:
         self.unfinished: dict[Connection, None] = {}
         # Work of this turn on what is committed (commit_turns.py).
         self.spent = 0
+        # Of large txns, made in this turn (commit_turns.py).
+        self.made = 0
         # Whether something that takes many turns continues when others had theirs.
         self.has_more_work = False
         # None: changes are not audited.
