@@ -151,6 +151,23 @@ def test_unreadable_files__are_not_taken_for_missing_ones(tmp_path: Path) -> Non
     assert code_of(result) == 3
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pipe_or_device_under_the_name_of_a_log__is_not_read(kind: str, tmp_path: Path) -> None:
+    """A pipe would be waited for, and a device read, without end."""
+    copy = tmp_path / "e"
+    shutil.copytree(CASES_DIR / "healthy-elections-3.9.5", copy)
+    (files,) = discover([str(copy)])
+    log = Path(files.servers[0].logs[2].path)
+    log.unlink()
+    if kind == "pipe":
+        os.mkfifo(log)
+    else:
+        log.symlink_to("/dev/zero")
+    result = audit_listed(files)
+    assert (result.verdict, grave(result)) == (Verdict.CONSISTENT, [])
+    assert any(str(log) in sentence for sentence in result.unchecked)
+
+
 def test_length_of_two_gigabytes__costs_nothing(tmp_path: Path) -> None:
     copy = tmp_path / "e"
     shutil.copytree(HEALTHY, copy)

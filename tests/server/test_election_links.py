@@ -461,21 +461,21 @@ def test_flood_of_notifications__is_taken_slowly(run: Run, *, is_readable: bool)
     async def play() -> None:
         members = ensemble(1, 2)
         async with Voter(1, members) as voter:
-            taken = 0
+            taken, has_begun = 0, asyncio.Event()
             read = voter.links._read_notification
 
             async def counted(*arguments: Any) -> Notification | None:
                 nonlocal taken
                 taken += 1
+                has_begun.set()
                 return await read(*arguments)
 
-            voter.links._read_notification = counted  # type: ignore[method-assign]
+            voter.links._read_notification = counted  # type: ignore[method-assign, assignment]
             stranger = await Stranger.dial(port_of(members, 1))
             stranger.hello(50, HelloForm.V34)
             payload = encode_notification(vote(50)) if is_readable else b"short"
             stranger.write((struct.pack(">i", len(payload)) + payload) * flood)
-            while taken < 2:
-                await asyncio.sleep(0)
+            await has_begun.wait()
             begin = asyncio.get_running_loop().time()
             for _ in range(100):
                 await asyncio.sleep(0.001)

@@ -22,14 +22,15 @@ def run(request: pytest.FixtureRequest) -> Run:
     return partial(run_on, request.param)
 
 
-def test_client_that_does_not_read__is_cut_off(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_client_that_does_not_read__is_cut_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its place, the memory of what it was sent is free again."""
     monkeypatch.setattr(http, "_REQUEST_SECONDS", 0.2)
 
     async def play() -> None:
+        asked = asyncio.Event()
+
         async def answer(_: HttpRequest) -> HttpResponse:
+            asked.set()
             return HttpResponse(bytes(SIZE))
 
         server = HttpServer(answer, idle_seconds=0.2)
@@ -40,10 +41,8 @@ def test_client_that_does_not_read__is_cut_off(
         client.setblocking(False)
         await loop.sock_connect(client, ("127.0.0.1", server.port))
         await loop.sock_sendall(client, REQUEST)
-        while not server._tasks:
-            await asyncio.sleep(0.01)
-        while server._tasks:
-            await asyncio.sleep(0.01)
+        await asked.wait()
+        await asyncio.wait(server._tasks)
         told = 0
         try:
             while data := await loop.sock_recv(client, 1 << 20):

@@ -23,14 +23,21 @@ class Loop:
         self.pieces: list[bytes] = []
         self.turns: list[int] = []
         self.turn = 0
+        self.came = asyncio.Event()
         self.lost = asyncio.Event()
 
     def link_bytes(self, _link: Link, data: bytes) -> None:
         self.pieces.append(data)
         self.turns.append(self.turn)
+        self.came.set()
 
     def link_drained(self, _link: Link) -> None:
         pass
+
+    async def wait_bytes(self, count: int) -> None:
+        while sum(map(len, self.pieces)) < count:
+            self.came.clear()
+            await self.came.wait()
 
     async def count_turns(self) -> None:
         while True:
@@ -48,9 +55,7 @@ async def linked(loop: Loop, kind: type[PeerLink]) -> tuple[PeerLink, socket.soc
     """A link, and the socket at its other end."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    peer = kind(
-        cast(ServerLoop, loop), Link(1), lambda _link: None, lambda _link: loop.lost.set()
-    )
+    peer = kind(cast(ServerLoop, loop), Link(1), lambda _link: None, lambda _link: loop.lost.set())
     await asyncio.get_running_loop().connect_accepted_socket(lambda: peer, ours)
     return peer, theirs
 
@@ -62,15 +67,13 @@ def test_flood_of_a_learner__is_handled_a_piece_in_each_turn(run: Run) -> None:
         _, learner = await linked(loop, LearnerPeer)
         flood = bytes(range(256)) * 2000
         await asyncio.get_running_loop().sock_sendall(learner, flood)
-        while sum(map(len, loop.pieces)) < len(flood):
-            await asyncio.sleep(0)
+        await loop.wait_bytes(len(flood))
         assert b"".join(loop.pieces) == flood
         assert max(map(len, loop.pieces)) <= 8 << 10
         assert len(set(loop.turns)) == len(loop.turns)
         # It is read from again.
         await asyncio.get_running_loop().sock_sendall(learner, b"more")
-        while loop.pieces[-1] != b"more":
-            await asyncio.sleep(0)
+        await loop.wait_bytes(len(flood) + 4)
         learner.close()
         await loop.lost.wait()
         counting.cancel()

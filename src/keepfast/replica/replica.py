@@ -461,7 +461,6 @@ class Replica:
                     self._handle_ordered(connection, xid, op, payload)
                 if connection.phase is not _OPEN:
                     break
-                wait_if_enough_made(service, connection)
                 if connection.is_held_up:
                     connection.held.extend(waiting)
         count = len(out) - connection.told - before
@@ -544,6 +543,7 @@ class Replica:
             if not proposer.is_owner(caller.session_id, service.server_id):
                 caller = caller._replace(is_moved=True)
             proposer.propose(caller, xid, op, request, connection, waiting)
+            wait_if_enough_made(service, connection)
         elif self.forwarder is not None:
             if service.audits is not None:
                 most = self._max_acl_entries

@@ -120,10 +120,8 @@ class Service:
         self.stuck: list[Connection] = []
         # Those whose next request was begun and takes more than this turn.
         self.unfinished: dict[Connection, None] = {}
-        # Work of this turn on what is committed (commit_turns.py).
-        self.spent = 0
-        # Of large txns, made in this turn (commit_turns.py).
-        self.made = 0
+        # Work of this turn on what is committed, and on large txns that are made (commit_turns.py).
+        self.spent = self.made = 0
         # Whether something that takes many turns continues when others had theirs.
         self.has_more_work = False
         # None: changes are not audited.

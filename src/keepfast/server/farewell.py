@@ -1,4 +1,4 @@
-"""The end of a connection: what was written is sent first, but not to somebody who never reads it."""
+"""The end of a connection: what was written is sent first, but only to one who reads it."""
 
 from __future__ import annotations
 

@@ -232,6 +232,10 @@ class PeerNetwork:
         peer = self._links.get(link)
         return peer is None or peer.send(packets)
 
+    def stream_peer(self, link: Link, piece: bytes) -> bool:
+        """See ServerWorld."""
+        return self.send_peer(link, piece)
+
     def hang_up(self, link: Link, reason: str) -> None:
         """See ServerWorld."""
         peer = self._links.pop(link, None)

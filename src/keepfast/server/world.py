@@ -171,7 +171,7 @@ class AsyncioWorld:
 
     def stream_peer(self, link: Link, piece: bytes) -> bool:
         """See ServerWorld."""
-        return self.send_peer(link, piece)
+        return self.peers is None or self.peers.stream_peer(link, piece)
 
     def hang_up(self, link: Link, reason: str) -> None:
         """See ServerWorld."""
