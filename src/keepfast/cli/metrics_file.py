@@ -80,7 +80,8 @@ def _write(path: str, registry: CollectorRegistry, what: str, exit_code: int) ->
     code.set(exit_code)
     temporary = f"{path}.{os.getpid()}"
     try:
-        with open(temporary, "wb") as file:
+        # Not what somebody else put there: a link would lead to a file of this user's.
+        with open(temporary, "xb") as file:
             os.fchmod(file.fileno(), _MODE)
             file.write(generate_latest(registry))
         os.replace(temporary, path)

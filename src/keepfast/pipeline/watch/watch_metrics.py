@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from keepfast.pipeline.watch.watching import Look
 
 _PREFIX = "keepfast_watch"
+_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(eq=False, slots=True)
@@ -83,4 +85,7 @@ def serve_metrics(metrics: WatchMetrics, host: str, port: int) -> int:
     registry = CollectorRegistry()
     registry.register(metrics)
     server, _ = start_http_server(port, host, registry)
+    # Each connection has a thread: not for as long as somebody says nothing.
+    patient: Any = server.RequestHandlerClass
+    server.RequestHandlerClass = type("Handler", (patient,), {"timeout": _PATIENCE_SECONDS})
     return int(server.server_port)
