@@ -137,6 +137,18 @@ def multis_of_acls(offender: Offender) -> None:
         _hear(offender, 1)
 
 
+def acls_of_many_ids(offender: Offender) -> None:
+    """Short requests, each of which becomes a long txn."""
+    for number in range(2000):
+        auth = wire.auth("digest", b"id%d:x" % number)
+        offender.send(struct.pack(">ii", -4, Op.AUTH) + auth)
+    _hear(offender, 2000)
+    whoever = [(31, "auth", "")]
+    names = (f"/acl-{number}" for number in range(200))
+    made = [(Op.CREATE, wire.create(name, b"", whoever, 0)) for name in names]
+    assert all(offender.ask_and_read(*made))
+
+
 def many_ephemerals(offender: Offender) -> None:
     """As many as a session may have, and its end."""
     for start in (0, 10_000):
@@ -260,6 +272,7 @@ ATTACKS: tuple[Callable[[Offender], None], ...] = (
     watches_again,
     long_multis,
     multis_of_acls,
+    acls_of_many_ids,
     many_ephemerals,
     deep_paths,
     names_asked,

@@ -144,6 +144,14 @@ def test_large_packet_before_a_hello__is_not_waited_for(leader: EnsembleServer, 
         assert is_cut_off(link)
 
 
+def test_pings_before_a_hello__end_the_link(leader: EnsembleServer, guard: str) -> None:
+    with dial(quorum_port(leader)) as link:
+        send(link, encode_packet(QuorumPacket(5, Zxid(1))) * 10_000)
+        if guard != "open":
+            end_sending(link)
+        assert is_cut_off(link)
+
+
 def test_many_links_without_a_word__a_follower_gets_in_all_the_same(
     ensemble: Ensemble, leader: EnsembleServer
 ) -> None:
