@@ -283,4 +283,16 @@ PRODUCT_BUGS = (
             ),
         ),
     ),
+    Bug(
+        # A client that moves to a server without the secret loses its session.
+        "session secret used before all have it",
+        (
+            Change(
+                "keepfast.replica.secret_exchange",
+                "SecretExchange.lead",
+                "self._hold(SharedSecret(self._new_secret()))",
+                "self._hold(SharedSecret(self._new_secret(), self._service.wall_ms))",
+            ),
+        ),
+    ),
 )

@@ -52,7 +52,7 @@ CATCHES: dict[str, int] = {
     "repaired server votes": 0,
     "leader with a hung disk stays": 116,
     "local session forgotten while it is upgraded": 133,
-    "sync without a quorum": 18,
+    "sync without a quorum": 284,
     "expired without a quorum": 284,
     "epoch kept when the history is replaced": 85,
     "state not compared before it is served": 106,
@@ -71,6 +71,7 @@ CATCHES: dict[str, int] = {
     "stream ends where the peer stops reading": 125,
     "leader commits what it has not stored itself": 3,
     "session stays at the server that its client has left": 6,
+    "session secret used before all have it": 98,
 }
 _MAX_SEEDS = 1000
 

@@ -440,6 +440,7 @@ class Nemesis:
             return False
         host.kill()
         host.disk = MemoryDisk(self._world.options.disk.capacity)
+        host.secret = None
         self.damaged(host, "all its data is gone")
         return True
 

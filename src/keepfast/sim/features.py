@@ -315,6 +315,18 @@ def _small_txns(options: SimOptions, rng: random.Random) -> SimOptions:
     return _with_work(options, ("large", 20), ("hoard", 100), ("end", 8))
 
 
+def _shared_secret(options: SimOptions, _rng: random.Random) -> SimOptions:
+    """Servers agree on a secret for session passwords while clients come and move."""
+    if options.servers == 1:
+        return options
+    return replace(
+        options,
+        is_secret_shared=True,
+        replica=replace(options.replica, passwords=SessionPasswords()),
+        busy_ticks=max(options.busy_ticks, 60),
+    )
+
+
 # They are drawn and applied in this order; each in this fraction of the seeds.
 FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "kazoo": (0.5, _kazoo),
@@ -343,6 +355,7 @@ FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "slow-streams": (0.06, _slow_streams),
     "small-pieces": (0.08, _small_pieces),
     "small-txns": (0.08, _small_txns),
+    "shared-secret": (0.08, _shared_secret),
 }
 # Not drawn (or, for "expired" and "full-start", not checked): the product does not hold yet what
 # they ask of it.

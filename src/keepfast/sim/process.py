@@ -42,7 +42,7 @@ from keepfast.sim.peers import PeerLinks
 from keepfast.sim.watched_loop import WatchedLoop
 from keepfast.storage import Recovery, Standing, Store
 from keepfast.tree import Tree
-from keepfast.wire import Notification, ServerId, StorageError, Zxid, decode_header
+from keepfast.wire import DiskFull, Notification, ServerId, StorageError, Zxid, decode_header
 
 if TYPE_CHECKING:
     from keepfast.sim.host import Host
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 _NS_OF_US: Final = 1000
 _TURN_US: Final = MS
+# The size of the file with the secret for session passwords.
+_SECRET_BYTES: Final = 120
 # Why a server closes the connection of a client that it has just heard.
 _SESSION_ENDED: Final = "the session has ended"
 _SESSION_MOVED: Final = "the session has moved to another server"
@@ -463,7 +465,9 @@ class Process:
             self.world.checkers.logged(self.server_id, record.zxid, record.entry)
 
     def store_secret(self, secret: SharedSecret) -> None:
-        """See World."""
+        """See ServerWorld."""
+        if self.host.disk.volume.free_bytes() < _SECRET_BYTES:
+            raise DiskFull("no space left", "the session secret")
         self.host.secret = secret
 
     def order_done(self, order: DiskOrder) -> None:
