@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from keepfast.replica import Append, CadenceOptions, SnapshotCadence
-from keepfast.wire import Zxid
+from keepfast.replica import Append, CadenceOptions, ServerCore, SnapshotCadence, TakeSnapshot
+from keepfast.wire import OPEN_ACL, CreateRequest, OpCode, Zxid
+from tests.replica.machine import Client, Machine
 
 RECORD = Append(Zxid(1), b"x" * 10, None)
 
@@ -66,3 +67,21 @@ def test_no_snapshots_wanted__never_due() -> None:
     cadence = SnapshotCadence(CadenceOptions(every=0, every_percent=100), at_the_limit)
     cadence.count([RECORD] * 1000)
     assert not cadence.is_due(0)
+
+
+def test_snapshot_that_is_due__is_taken_once() -> None:
+    machine = Machine()
+    core = ServerCore(
+        machine.replica, None, SnapshotCadence(CadenceOptions(every=3), at_the_limit), 0.0
+    )
+    client = Client(machine)
+    machine.settle()
+    taken = []
+    for number in range(1, 10):
+        client.send(number, OpCode.CREATE, CreateRequest(f"/n{number}", b"", OPEN_ACL, 0))
+        # Its group waits for others.
+        core.set_clock(10.0 * number, 0)
+        batch = core.end_turn()
+        taken.append(any(isinstance(effect, TakeSnapshot) for effect in batch))
+        assert not any(isinstance(effect, TakeSnapshot) for effect in core.end_turn())
+    assert taken == [False, False, True] * 3

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from keepfast.quorum import Chain, DiskOrder, Learner, LearnerFacts, QuorumOptions, StoreEpochs
+from keepfast.quorum import (
+    Chain,
+    DiskOrder,
+    Learner,
+    LearnerFacts,
+    Link,
+    QuorumOptions,
+    StoreEpochs,
+)
+from keepfast.quorum.admission import latest_identity
 from keepfast.quorum.chains import Run
 from keepfast.quorum.hello import (
     LeaderHello,
@@ -12,6 +21,7 @@ from keepfast.quorum.hello import (
     encode_leader_hello,
     encode_learner_hello,
 )
+from keepfast.quorum.learner_link import LearnerLink
 from keepfast.sim.disk_damage import remove_file
 from keepfast.sim.host import Host
 from keepfast.sim.memory_disk import MemoryDisk
@@ -81,6 +91,16 @@ def test_leader_that_lost_its_manifest__takes_the_identity_that_its_quorum_has_s
     ensemble.write("/a")
     ensemble.start(3)
     assert {member_of(each).state.ensemble for each in ensemble.up()} == {identity}
+
+
+def test_identities_that_are_stored_and_not_proven__the_one_of_the_latest_epoch_counts() -> None:
+    voters = []
+    for number, stored in enumerate((None, StoredIdentity("a", 2), StoredIdentity("b", 3))):
+        voter = LearnerLink(Link(number), 0)
+        voter.hello = LearnerHello(ServerId(number), True, 3, Zxid(0), "", stored)
+        voters.append(voter)
+    assert latest_identity(voters) == latest_identity(reversed(voters)) == "b"
+    assert latest_identity(voters[:1]) is None
 
 
 def test_hello__has_the_identity_that_is_stored_and_not_proven() -> None:

@@ -81,6 +81,14 @@ def test_all_servers_are_ours__sessions_move_by_passwords_that_do_not_follow_fro
             assert comes_back(ensemble, other, session)
 
 
+def test_secret_that_all_hold__counts_when_whoever_leads_has_heard_of_it() -> None:
+    ensemble = Ensemble(sharing())
+    ensemble.start(*ensemble.world.hosts)
+    ensemble.wait(lambda: bool(passwords_of(ensemble.leading()).secret), "a time is set")
+    leader = ensemble.leading()
+    assert passwords_of(leader).since_ms >= leader.wall_ms + ensemble.world.quorum_options.sync_ms
+
+
 @pytest.mark.parametrize("skew_ms", [0, 3_600_000, -3_600_000])
 def test_session_from_before__keeps_its_password_whatever_the_clocks_say(skew_ms: int) -> None:
     ensemble = Ensemble(sharing())
