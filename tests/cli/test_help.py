@@ -54,6 +54,30 @@ def test_completion__bash_offers_commands_and_options(capsys: pytest.CaptureFixt
     assert complete(script, "keepfast", "ver") == ["verify", "version"]
     assert complete(script, "keepfast", "serve", "--da") == ["--data-dir"]
     assert complete(script, "keepfast", "inspect", "bl") == ["blame"]
+    assert complete(script, "keepfast", "inspect", "blame", "--ch") == ["--children"]
+    assert complete(script, "keepfast", "inspect", "--ch") == []
+    assert complete(script, "keepfast", "audit", "--engine", "") == ["spark", "local"]
+    assert complete(script, "keepfast", "completion", "z") == ["zsh"]
+    assert complete(script, "keepfast", "lab", "disk") == ["disk-full"]
+    assert complete(script, "keepfast", "shell", "--no") == ["--no-verify"]
+    # Nothing of ours, so that the shell offers files.
+    assert complete(script, "keepfast", "verify", "") == []
+    assert complete(script, "keepfast", "backup", "") == []
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_completion__fish_offers_values_and_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    script = call(capsys, "completion", "fish").out
+    program = f"{script}\ncomplete -C 'keepfast audit --engine '; complete -C 'keepfast verif'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [
+        "local",
+        "spark",
+        "verify",
+    ]
+    assert "verify\tReport whether a recovery path is proven." in done.stdout
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -67,8 +91,15 @@ def test_completion__other_shells_take_the_script(
         subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
+def test_help__fits_into_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("", *COMMANDS):
+        for line in call(capsys, *name.split(), "--help").out.splitlines():
+            assert len(line) < 80, f"{name}: {line}"
+
+
 def test_manual__has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     page = call(capsys, "manual").out
+    assert "connect by TLS" in page, "the shell's own options are missing"
     for name in COMMANDS:
         assert f".SS keepfast {name}" in page
     if shutil.which("groff") is not None:

@@ -58,7 +58,7 @@ def test_bad_usage__one_sentence_and_exit_code_2(arguments: list[str]) -> None:
 
 def test_help_and_version__need_no_server() -> None:
     (port,) = free_ports(1)
-    assert capture("--help").stdout.startswith("usage: keepfast shell ")
+    assert capture("--help").stdout.startswith("Usage: keepfast shell ")
     done = capture(f"127.0.0.1:{port}", "help")
     assert done.returncode == 0
     assert "\tls [-s] [-w] [-R] path\n" in done.stdout

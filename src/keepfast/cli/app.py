@@ -18,7 +18,7 @@ from keepfast.cli.about_commands import add_about_commands
 from keepfast.cli.backup_commands import add_backup_commands
 from keepfast.cli.bench_command import bench_command
 from keepfast.cli.ensemble_commands import add_ensemble_commands
-from keepfast.cli.help_layout import CommandGroups, Commands
+from keepfast.cli.help_layout import CommandGroups, Commands, ShellCommand
 from keepfast.cli.output import CommandFailed, ExitCode
 from keepfast.cli.pipeline_commands import Places, add_pipeline_commands
 from keepfast.cli.watch_command import watch_command
@@ -406,6 +406,7 @@ def serve_command(
 
 @app.command(
     "shell",
+    cls=ShellCommand,
     # Every word after it is the shell's, which spells its options as ZooKeeper's shell does.
     context_settings={
         "allow_extra_args": True,
@@ -415,7 +416,11 @@ def serve_command(
     },
 )
 def shell_command(context: typer.Context) -> Work:
-    """Talk to a running server: ls, get, set, create, ..."""
+    """Talk to a running server: ls, get, set, create, ...
+
+    Without a command: an interactive shell on a terminal, else commands from standard input.
+    `keepfast shell help` lists the commands.
+    """
     from keepfast.shell import run_shell
 
     return lambda: run_shell(context.args)

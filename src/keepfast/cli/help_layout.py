@@ -55,7 +55,8 @@ class PlainCommand(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [plain_piece(piece) for piece in super().collect_usage_pieces(ctx)]
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def records(self, ctx: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """What --help shows of each argument and of each option: its names, and its text."""
         arguments: list[tuple[str, str]] = []
         options: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
@@ -65,10 +66,27 @@ class PlainCommand(TyperCommand):
                 (arguments if is_argument else options).append(
                     plain_record(record, is_argument=is_argument)
                 )
-        for title, records in (("Arguments", arguments), ("Options", options)):
+        return arguments, options
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for title, records in zip(("Arguments", "Options"), self.records(ctx), strict=True):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+class ShellCommand(PlainCommand):
+    """`keepfast shell`, which reads its options by itself, spelled as ZooKeeper's shell does."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        from keepfast.shell import SYNOPSIS
+
+        return SYNOPSIS.split()
+
+    def records(self, ctx: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        from keepfast.shell import OPTIONS
+
+        return [], list(OPTIONS)
 
 
 def plain_piece(piece: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Any
 
 from keepfast import __version__
-from keepfast.cli.help_layout import grouped, plain_record
+from keepfast.cli.help_layout import grouped
 
 
 def manual_page(group: Any) -> str:
@@ -32,11 +33,8 @@ def _command(name: str, command: Any, parent: Any) -> list[str]:
     lines = [f".SS keepfast {name} {_text(usage)}"]
     for paragraph in re.split(r"\n\s*\n", (command.help or "").strip()):
         lines += [".PP", _text(paragraph)]
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None:
-            shown, text = plain_record(record, is_argument=parameter.param_type_name == "argument")
-            lines += [".TP", rf"\fB{_text(shown)}\fR", _text(text)]
+    for shown, text in chain(*command.records(context)):
+        lines += [".TP", rf"\fB{_text(shown)}\fR", _text(text)]
     return lines
 
 

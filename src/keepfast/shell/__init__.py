@@ -9,9 +9,11 @@ from keepfast.shell.messages import failure_message
 from keepfast.shell.quotas import QuotaText
 from keepfast.shell.shell_failures import UsageError
 from keepfast.shell.shell_main import run_shell
-from keepfast.shell.shell_options import Tls
+from keepfast.shell.shell_options import OPTIONS, SYNOPSIS, Tls
 
 __all__ = [
+    "OPTIONS",
+    "SYNOPSIS",
     "QuotaText",
     "Tls",
     "UsageError",

@@ -13,7 +13,7 @@ from keepfast.shell.formats import error_name
 from keepfast.shell.messages import exit_code, failure_message
 from keepfast.shell.shell import ALL_COMMANDS, OWN_COMMANDS, Quit, Shell
 from keepfast.shell.shell_failures import ShellExitCode, ShellFailure
-from keepfast.shell.shell_options import USAGE, ShellOptions, parse_arguments
+from keepfast.shell.shell_options import ShellOptions, parse_arguments, usage
 from keepfast.shell.shell_output import Output
 
 # These are about the shell and not about a server; `close` and `connect` are about both.
@@ -28,7 +28,7 @@ def run_shell(arguments: Sequence[str]) -> int:
         options = parse_arguments(list(arguments), ALL_COMMANDS)
         output.is_json = options.is_json
         if options.wants_help:
-            print(USAGE)
+            print(usage())
             return ShellExitCode.OK
         return _run(options, output)
     except ShellFailure as error:

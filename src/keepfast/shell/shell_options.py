@@ -9,6 +9,7 @@ two dashes as everything else here does.
 from __future__ import annotations
 
 import ssl
+import textwrap
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,25 +22,48 @@ DEFAULT_SERVER: Final = "localhost:2181"
 _LONGEST_CONNECT_S: Final = 5.0
 _MAX_TIMEOUT_MS: Final = 0x7FFFFFFF
 
-USAGE: Final = """\
-usage: keepfast shell [options] [HOST:PORT[,HOST:PORT...][/chroot]] [command [arguments]]
+OPTIONS: Final = (
+    ("-server, --server HOSTS", "the servers, instead of the first argument; localhost:2181"),
+    ("-timeout, --timeout MS", "session timeout in milliseconds; 30000"),
+    ("-r, --read-only", "accept a server that lost its quorum and serves reads only"),
+    ("-waitforconnection, --wait", "keep trying to connect for the length of the session timeout"),
+    ("--auth SCHEME:CREDENTIAL", "as the command addauth, before all others; repeatable"),
+    ("--json", "one JSON document per command instead of text"),
+    ("--tls", "connect by TLS, trusting the system's certificates"),
+    ("--ca FILE", "trust these certificates (PEM) instead; implies --tls"),
+    ("--cert FILE", "present this certificate (PEM)"),
+    ("--key FILE", "its private key, unless the certificate's file holds it"),
+    ("--no-verify", "do not check the server's certificate"),
+    ("-client-configuration FILE", "a ZooKeeper client's properties file (TLS, PEM stores)"),
+    ("-h, --help", "show this text"),
+)
+SYNOPSIS: Final = "[OPTIONS] [HOST:PORT[,HOST:PORT...][/chroot]] [COMMAND]"
+DESCRIPTION: Final = (
+    "Without a command: an interactive shell on a terminal, else commands from standard input. "
+    "`keepfast shell help` lists the commands."
+)
+_NAME_WIDTH: Final = 30
 
-Without a command: an interactive shell on a terminal, else commands from standard input.
 
-  -server, --server HOSTS      the servers, instead of the first argument; default localhost:2181
-  -timeout, --timeout MS       session timeout in milliseconds; default 30000
-  -r, --read-only              accept a server that lost its quorum and serves reads only
-  -waitforconnection, --wait   keep trying to connect for the length of the session timeout
-  --auth SCHEME:CREDENTIAL     as the command addauth, before all others; may be repeated
-  --json                       one JSON document per command instead of text
-  --tls                        connect by TLS, trusting the system's certificates
-  --ca FILE                    trust these certificates (PEM) instead; implies --tls
-  --cert FILE, --key FILE      show this certificate (PEM; the key may be in the same file)
-  --no-verify                  do not check the server's certificate
-  -client-configuration FILE   properties file of a ZooKeeper client (TLS settings, PEM stores)
-  -h, --help                   this text
-
-Exit codes: 0 done; 1 the operation failed; 2 bad usage; 4 no connection."""
+def usage() -> str:
+    """The text of --help, for 80 columns."""
+    options = (
+        textwrap.fill(
+            text,
+            79,
+            initial_indent=f"  {name:{_NAME_WIDTH - 2}}",
+            subsequent_indent=_NAME_WIDTH * " ",
+        )
+        for name, text in OPTIONS
+    )
+    return "\n".join(
+        (
+            f"Usage: keepfast shell {SYNOPSIS}",
+            *("", textwrap.fill(DESCRIPTION, 79)),
+            *("", "Options:", *options),
+            *("", "Exit codes: 0 done; 1 the operation failed; 2 bad usage; 4 no connection."),
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
