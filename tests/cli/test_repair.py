@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -149,3 +150,17 @@ def test_damaged_manifest__written_anew(capsys: pytest.CaptureFixture[str], tmp_
     assert call(capsys, "repair", tmp_path, "--apply").code == 0
     document = call(capsys, "verify", tmp_path, "--json").document
     assert (document["standing"], document["head"]["zxid"]) == ("whole", "0x100000002")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("command", [("repair", "--apply"), ("ensemble", "rescue", "--yes")])
+def test_root_in_the_directory_of_a_servers_user__is_refused(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    place = copy_of("unsynced-snapshot-leader-3.9.5-delete/2", tmp_path)
+    os.chown(place, 1, -1)
+    before = fingerprint(place)
+    done = call(capsys, *command, place)
+    assert done.code == 4
+    assert "runuser -u daemon -- keepfast" in done.err
+    assert fingerprint(place) == before

@@ -148,6 +148,13 @@ def test_unit__is_sound(unit: Path, tmp_path: Path) -> None:
     assert run_tool(analyze, "verify", "--man=no", tmp_path / unit.name) == ""
 
 
+def test_wrong_configuration__is_not_tried_again_forever() -> None:
+    """systemd compares RestartPreventExitStatus with the exit code of ExecStart alone."""
+    text = (DEPLOY / "systemd" / "keepfast.service").read_text()
+    assert "\nRestartPreventExitStatus=1 2\n" in text
+    assert "\nExecStartPre=" not in text
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: str(path.name))
 def test_data_directory__is_the_servers_alone(unit: Path) -> None:
     """systemd sets the mode of every directory that a unit lists, each time the unit starts."""

@@ -62,6 +62,15 @@ def test_closes_of_one_kind_are_one_line_a_minute() -> None:
     assert len(stream.getvalue().splitlines()) == 2
 
 
+def test_votes_that_a_peer_repeats_while_there_is_no_leader__are_one_line_a_minute() -> None:
+    stream = io.StringIO()
+    configure_logs(LogFormat.TEXT, stream=stream)
+    log = event_log()
+    for _ in range(30):
+        log.info("vote-without-history", sender=2)
+    assert len(stream.getvalue().splitlines()) == 1
+
+
 def test_closes_are_all_there_for_those_who_debug() -> None:
     stream = io.StringIO()
     configure_logs(LogFormat.TEXT, level=logging.DEBUG, stream=stream)

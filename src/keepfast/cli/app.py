@@ -177,13 +177,15 @@ def repair_command(
     """
 
     def work() -> int:
-        from keepfast.cli.places import open_directory, reading
+        from keepfast.cli.places import check_owner, open_directory, reading
         from keepfast.cli.recovery_view import NamedDirectory
         from keepfast.cli.repair_command import repair
         from keepfast.storage import RealDisk
 
         with reading("looking for what is proven") as (view, out):
             directory = open_directory(view, path, log_dir)
+            if apply:
+                check_owner(path)
             disk = RealDisk() if apply else None
             return repair(view, disk, directory, NamedDirectory(path, log_dir), as_json, out)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from keepfast.cli.output import CommandFailed, Out, progress_bar
+from keepfast.cli.output import CommandFailed, ExitCode, Out, progress_bar
 from keepfast.storage import DataDirectory, Disk, RealDisk, data_directory, disk_views
 
 _WHAT_IS_EXPECTED = "expected is a dataDir of ZooKeeper or Keepfast, or its version-2"
@@ -51,6 +52,24 @@ def check_permission(path: str) -> None:
         ) from error
     except OSError:
         return
+
+
+def check_owner(path: str) -> None:
+    """End the command if root is about to write into the data directory of another user.
+
+    The server of that user could not read what root leaves there.
+    """
+    owner = os.stat(path).st_uid
+    if os.geteuid() == 0 and owner != 0:
+        try:
+            name = pwd.getpwuid(owner).pw_name
+        except KeyError:
+            name = f"#{owner}"
+        raise CommandFailed(
+            f"refused: {path} belongs to the user {name}, whose server could not read what root "
+            f"writes there; run this as that user: runuser -u {name} -- keepfast ...",
+            ExitCode.REFUSED,
+        )
 
 
 @contextmanager

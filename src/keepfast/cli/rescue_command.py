@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document
+from keepfast.cli.places import check_owner
 from keepfast.cli.recovery_view import NamedDirectory, problem_fields
 from keepfast.cli.tree_view import head_text
 from keepfast.cli.values import optional_zxid
@@ -95,6 +96,7 @@ def _one(
         out.flush()
     if not arguments.is_accepted or plan.kind is RescueKind.NOTHING:
         return plan, None, directory
+    check_owner(place)
     try:
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         after = apply_rescue(disk, directory, plan, at)

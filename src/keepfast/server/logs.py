@@ -26,15 +26,15 @@ from keepfast.wire import safe_json, safe_lines
 ROOT_LOGGER: Final = "keepfast"
 AUDIT_LOGGER: Final = "keepfast.audit"
 
-# Events that anyone who reaches an open port can cause: one line of each kind per minute, unless
-# debug lines are enabled.
-BY_STRANGERS: Final = frozenset(
+# Events that anyone who reaches an open port can cause, or that a peer repeats with each vote while
+# there is no leader: one line of each kind per minute, unless debug lines are enabled.
+ONCE_PER_MINUTE: Final = frozenset(
     (
         *("closed", "refused"),
         *("peer-refused", "peer-broke-protocol", "learner-refused", "notification-dropped"),
         *("stranger-linked", "stranger-unlinked", "vote-of-unknown-state", "vote-of-my-own-id"),
         *("vote-for-no-voter", "vote-of-implausible-round", "vote-of-implausible-epoch"),
-        *("vote-with-malformed-config",),
+        *("vote-with-malformed-config", "vote-without-history", "vote-of-old-round"),
     )
 )
 _MINUTE: Final = 60.0
@@ -107,7 +107,7 @@ class EventLog:
         if not self._logger.isEnabledFor(level):
             return
         # With debug lines enabled, someone is looking for one client and wants all of them.
-        if event in BY_STRANGERS and not self._logger.isEnabledFor(logging.DEBUG):
+        if event in ONCE_PER_MINUTE and not self._logger.isEnabledFor(logging.DEBUG):
             left_out = self._limit.count(event, fields.get("reason"))
             if left_out is None:
                 return
