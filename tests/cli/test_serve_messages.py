@@ -48,11 +48,12 @@ def test_member_without_a_leader__does_not_say_that_it_serves(tmp_path: Path) ->
 
 
 @contextmanager
-def served(tmp_path: Path, *lines: str) -> Iterator[LocalProcess]:
+def served(tmp_path: Path, *lines: str, notify: str = "") -> Iterator[LocalProcess]:
     path = tmp_path / "zoo.cfg"
     common = ("clientPort=0", "clientPortAddress=127.0.0.1", "admin.enableServer=false")
     path.write_text("\n".join((f"dataDir={tmp_path}/data", *common, *lines)) + "\n")
     process = LocalProcess(tmp_path / "server.log")
+    process.environment = {"NOTIFY_SOCKET": notify}
     process.launch([sys.executable, "-m", "keepfast", "serve", str(path)])
     try:
         yield process
@@ -75,10 +76,20 @@ def test_own_name_that_has_no_address_yet__is_named_and_tried_again(tmp_path: Pa
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "myid").write_text("1\n")
     members = ("server.1=a.invalid:1:2", "server.2=b.invalid:1:2", "server.3=c.invalid:1:2")
-    with served(tmp_path, *members, "initLimit=5", "syncLimit=2") as process:
+    notify = str(tmp_path / "notify")
+    reason = "the host name a.invalid cannot be resolved"
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(notify)
+    with (
+        manager,
+        served(tmp_path, *members, "initLimit=5", "syncLimit=2", notify=notify) as process,
+    ):
         wait_until(lambda: "not-listening" in process.log_path.read_text(), "it waits")
-        assert "the host name a.invalid cannot be resolved" in process.log_path.read_text()
+        assert reason in process.log_path.read_text()
         assert process.is_running
+        manager.settimeout(60)
+        # What `systemctl status` shows.
+        wait_until(lambda: f"STATUS={reason}" in manager.recv(4096).decode(), "it says why")
 
 
 def test_check__warns_of_open_ports_once(tmp_path: Path) -> None:

@@ -73,8 +73,11 @@ def test_launcher__drops_the_module_that_the_runtime_lacks(tmp_path: Path) -> No
     )
 
 
-def test_archive__gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["", "kill $PPID; "], ids=["at rest", "under systemd"])
+def test_archive__gets_its_name_when_it_is_whole(first: str, tmp_path: Path) -> None:
+    """Also if the service manager, after the command ended, sends SIGTERM to all that is left."""
     write = 'for a; do case $a in *AtExit=*) echo x > "${a#*=}"; ls "$CACHE";; esac; done; exit 3'
+    write = f"{first}{write}"
     home = fake_java(tmp_path / "jdk", "25", "java.base", write)
     (home / "lib" / "server").mkdir(parents=True)
     (home / "lib" / "server" / "classes.jsa").touch()

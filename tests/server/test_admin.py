@@ -72,7 +72,7 @@ def test_while_the_data_is_read__probes_and_commands_say_so(server: Live) -> Non
         assert server.http("/livez").status == 200
         answer = server.http("/readyz")
         assert answer.status == 503
-        assert answer.text == "not ready: loaded: the data directory is being read\n"
+        assert answer.text == "not ready: loaded: reading the data directory\n"
         assert server.http("/metrics").status == 503
         refused = server.http("/commands/srvr")
         assert refused.status == 200

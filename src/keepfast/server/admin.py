@@ -137,7 +137,7 @@ class AdminServer:
 
     async def _metrics(self) -> HttpResponse:
         if not self._server.is_loaded:
-            return _text("the data directory is being read", HTTPStatus.SERVICE_UNAVAILABLE)
+            return _text(self._server.loading, HTTPStatus.SERVICE_UNAVAILABLE)
         metrics = collect(self._server)
         loop = asyncio.get_running_loop()
         body = await loop.run_in_executor(None, exposition, metrics)

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from keepfast.apache import is_any_address
 from keepfast.quorum import Address, canonical_host
-from keepfast.server.logs import EventLog
 
 _RETRY_SECONDS: Final = 1.0
 _MAPPED: Final = "::ffff:"
@@ -35,8 +34,12 @@ class UnresolvedHostError(OSError):
         return str(self.strerror)
 
 
-async def when_resolved(work: Callable[[], Awaitable[None]], log: EventLog) -> None:
+async def when_resolved(
+    work: Callable[[], Awaitable[None]], report: Callable[[UnresolvedHostError], None]
+) -> None:
     """Run something as soon as this server's own host names can be resolved.
+
+    `report` is called with each new reason why they cannot.
 
     Where a scheduler starts servers before their names are known (Kubernetes does), giving up would
     only be a restart loop.
@@ -48,7 +51,7 @@ async def when_resolved(work: Callable[[], Awaitable[None]], log: EventLog) -> N
         except UnresolvedHostError as error:
             if str(error) != told:
                 told = str(error)
-                log.warning("not-listening", reason=error, advice="it is tried every second")
+                report(error)
             await asyncio.sleep(_RETRY_SECONDS)
         else:
             return

@@ -26,8 +26,8 @@ from keepfast.wire import safe_json, safe_lines
 ROOT_LOGGER: Final = "keepfast"
 AUDIT_LOGGER: Final = "keepfast.audit"
 
-# Events that anyone who reaches an open port can cause, or that a peer repeats with each vote while
-# there is no leader: one line of each kind per minute, unless debug lines are enabled.
+# Events that anyone who reaches an open port can cause, or that repeat until there is a leader: one
+# line of each kind per minute, unless debug lines are enabled.
 ONCE_PER_MINUTE: Final = frozenset(
     (
         *("closed", "refused"),
@@ -35,6 +35,7 @@ ONCE_PER_MINUTE: Final = frozenset(
         *("stranger-linked", "stranger-unlinked", "vote-of-unknown-state", "vote-of-my-own-id"),
         *("vote-for-no-voter", "vote-of-implausible-round", "vote-of-implausible-epoch"),
         *("vote-with-malformed-config", "vote-without-history", "vote-of-old-round"),
+        "leader-not-reached",
     )
 )
 _MINUTE: Final = 60.0

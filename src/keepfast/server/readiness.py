@@ -21,13 +21,8 @@ class Condition(NamedTuple):
 def conditions(server: RunningServer) -> list[Condition]:
     """Everything that a ready server fulfils, in the order in which it comes about."""
     if not server.is_loaded:
-        waiting = "the data directory is being read"
-        return [
-            Condition("loaded", False, waiting),
-            Condition("whole", False, waiting),
-            Condition("serving", False, waiting),
-            Condition("space", False, waiting),
-        ]
+        names = ("loaded", "whole", "serving", "space")
+        return [Condition(name, False, server.loading) for name in names]
     tree = server.core.tree
     at = "no state that may be served" if tree is None else f"at zxid {format_zxid(tree.last_zxid)}"
     return [

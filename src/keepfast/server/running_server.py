@@ -11,6 +11,7 @@ import time
 
 from keepfast.driver import Failure, ServerLoop, ServerStatistics
 from keepfast.replica import Connection, Member, Replica, ServerCore
+from keepfast.server.listening import UnresolvedHostError
 from keepfast.server.logs import EventLog
 from keepfast.server.server_options import ServerOptions
 from keepfast.server.world import AsyncioWorld
@@ -39,8 +40,9 @@ class RunningServer:
         self.log = EventLog(self._log_context, "keepfast.server")
         self.statistics = ServerStatistics(options.slow_fsync_ms)
         self.trace_mask: int = _TRACE_MASK
-        # The data was read; clients are let in; why the server ended.
+        # The data was read; what is done until then; clients are let in; why the server ended.
         self.is_loaded = False
+        self.loading = "reading the data directory"
         self.is_up = False
         self.failure: Failure | None = None
         self.started_ms = monotonic_ms()
@@ -154,6 +156,11 @@ class RunningServer:
     def open_snapshot(self, entry: SnapshotEntry) -> ReadFile:
         """A snapshot's file, for reading."""
         return self.disk.open_read(self.directory.in_snapshots(entry.name))
+
+    def wait_for_name(self, error: UnresolvedHostError) -> None:
+        """Report why it does not listen yet: a host name of its own has no address."""
+        self.loading = str(error)
+        self.log.warning("not-listening", reason=error, advice="it is tried every second")
 
     def _log_context(self) -> dict[str, object]:
         """What every line of the log has."""

@@ -144,7 +144,7 @@ class ListeningServer:
         self._make_driver(loop, tree, replace(options.replica, passwords=passwords), held)
         self._listeners = Listeners(self.gate, keeper)
         try:
-            await when_resolved(self._listeners.open, running.log)
+            await when_resolved(self._listeners.open, running.wait_for_name)
             if options.ensemble is not None and running.member is not None:
                 # Here, as a standalone server starts sooner without it.
                 from keepfast.server.peer_network import PeerNetwork
@@ -152,7 +152,7 @@ class ListeningServer:
                 peers = PeerNetwork(running.driver, options.ensemble, options.security, running.log)
                 self._peers = running.world.peers = peers
                 quorums = running.member.state.quorums
-                await when_resolved(lambda: peers.start(quorums), running.log)
+                await when_resolved(lambda: peers.start(quorums), running.wait_for_name)
         except OSError:
             await self._listeners.close()
             self._release_store()

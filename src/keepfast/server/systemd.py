@@ -80,7 +80,7 @@ class SystemdNotifier:
 
 def _status(server: RunningServer) -> str:
     if not server.is_loaded:
-        return "reading the data directory"
+        return server.loading
     if server.is_serving:
         return f"serving as {server.mode}"
     return " ".join((reason_of(server) or "not serving").split())

@@ -57,6 +57,8 @@ fi
 if [[ -z $archive ]]; then
   exec {java} "${{arguments[@]}}"
 fi
+# A service manager ends what is left when the command has ended: the archive is being written then.
+trap : TERM
 {java} "${{arguments[@]}}"
 status=$?
 if [[ -s $archive.$$.tmp ]]; then
