@@ -33,6 +33,19 @@ def test_switched_off(tmp_path: Path) -> None:
     assert admin_options(configured(tmp_path, admin__enableServer="false")) is None
 
 
+def test_switched_off__the_metrics_stay_where_apaches_provider_has_them(tmp_path: Path) -> None:
+    name = "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"
+    file = tmp_path / "zoo.cfg"
+    file.write_text(
+        f"dataDir={tmp_path}\nclientPort=0\nmetricsProvider.className={name}\n"
+        "metricsProvider.httpPort=7001\nadmin.enableServer=false\n"
+    )
+    options = admin_options(load_config(file))
+    assert options is not None
+    assert not options.is_on
+    assert options.metrics_address == ("0.0.0.0", 7001)
+
+
 def test_port_that_was_asked_for_has_to_be_free(tmp_path: Path) -> None:
     config = configured(tmp_path, admin__serverPort="8081", admin__commandURL="/zk")
     options = admin_options(config)

@@ -148,8 +148,11 @@ def test_prometheus_text_of_a_set__has_the_key_as_label(server: Live) -> None:
     assert 'quota_count_limit_per_namespace{key="app"} 5.0' in text
 
 
-def test_metrics_and_probes_have_a_listener_where_apaches_provider_would(tmp_path: Path) -> None:
-    admin = replace(ADMIN, metrics_address=("127.0.0.1", 0))
+@pytest.mark.parametrize("is_on", [True, False], ids=["with an admin server", "without"])
+def test_metrics_and_probes_have_a_listener_where_apaches_provider_would(
+    is_on: bool, tmp_path: Path
+) -> None:
+    admin = replace(ADMIN, is_on=is_on, metrics_address=("127.0.0.1", 0))
     with live(tmp_path / "data", admin=admin) as server:
         assert server.server.admin is not None
         port = server.server.admin.metrics_port
@@ -157,6 +160,8 @@ def test_metrics_and_probes_have_a_listener_where_apaches_provider_would(tmp_pat
         assert server.http("/livez", port=port).status == 200
         assert server.http("/readyz", port=port).text == "ok\n"
         assert server.http("/commands/ruok", port=port).status == 404
+        assert bool(server.server.admin.port) == is_on
+        assert (server.server.admin_url is not None) == is_on
 
 
 def test_counters_summaries_and_gauges_keep_their_kind(server: Live) -> None:

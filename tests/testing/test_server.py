@@ -58,15 +58,22 @@ def test_drop_connections__the_session_survives() -> None:
         assert client.client_id == session
 
 
-def test_full_disk__writes_are_refused_reads_go_on_and_all_resumes() -> None:
+def test_full_disk__writes_are_refused_reads_continue_and_all_resumes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "keepfast.server")
     with Server() as server:
         client = server.client()
         client.create("/a", b"1")
+        assert "disk-" not in caplog.text
         server.fill_disk()
+        assert "ERROR    keepfast.server" in caplog.text
+        assert "disk-full" in caplog.text
         with pytest.raises(KazooException):
             client.set("/a", b"2")
         assert client.get("/a")[0] == b"1"
         server.free_disk()
+        assert "disk-has-space" in caplog.text
         client.set("/a", b"3")
         assert client.get("/a")[0] == b"3"
 

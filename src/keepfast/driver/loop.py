@@ -104,6 +104,7 @@ class ServerLoop:
         self._replica = core.replica
         self._service = core.replica.service
         self._service.is_writable = self.disk.has_space
+        self._is_full_noted = False
         self._source = StreamSource(store, self.snapshots)
         self._senders: dict[Link, PeerSender] = {}
         self._max_unsent_bytes = (
@@ -208,6 +209,9 @@ class ServerLoop:
         """Ask the disk whether writes are taken."""
         self.disk.look_for_space()
         self._service.is_writable = self.disk.has_space
+        if self._is_full_noted == self.disk.has_space:
+            self._is_full_noted = not self.disk.has_space
+            self._world.note(note("disk-full" if self._is_full_noted else "disk-has-space"))
 
     # -- clients ---------------------------------------------------------------------------------
 

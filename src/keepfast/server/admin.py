@@ -52,9 +52,9 @@ class AdminServer:
         self._metrics_http = HttpServer(self._answer_monitoring, idle_seconds, None, _PROBES)
 
     @property
-    def url(self) -> str:
-        """Where its commands are."""
-        return self._http.address + self.options.command_url
+    def url(self) -> str | None:
+        """Where its commands are; None: nowhere."""
+        return self._http.address + self.options.command_url if self.options.is_on else None
 
     @property
     def port(self) -> int:
@@ -68,7 +68,8 @@ class AdminServer:
 
     async def start(self) -> None:
         """Listen. Raises OSError."""
-        await self._http.start(self.options.host, self.options.port)
+        if self.options.is_on:
+            await self._http.start(self.options.host, self.options.port)
         if self.options.metrics_address is not None:
             await self._metrics_http.start(*self.options.metrics_address)
 

@@ -13,6 +13,8 @@ from keepfast.apache import ClientAuth, ConfigError, ServerConfig
 class AdminOptions:
     """Where the admin server listens and what it allows."""
 
+    # Off: only the listener of `metrics_address` is opened.
+    is_on: bool = True
     # Loopback: only this machine. Anything else: whoever reaches it may read and run commands.
     host: str = "127.0.0.1"
     # 0: the system chooses.
@@ -38,12 +40,13 @@ class AdminOptions:
 
 
 def admin_options(config: ServerConfig) -> AdminOptions | None:
-    """Where and how the admin server listens; None: there is none. Raises ConfigError."""
+    """Where and how it and the metrics are served; None: nowhere. Raises ConfigError."""
     admin, metrics = config.admin, config.metrics
-    if not admin.enable_server:
-        return None
     address = (metrics.http_host, metrics.http_port) if metrics.has_own_listener else None
+    if not admin.enable_server and address is None:
+        return None
     return AdminOptions(
+        is_on=admin.enable_server,
         host=admin.server_address,
         port=admin.server_port,
         is_required="admin.serverPort" in config.origins or address is not None,
@@ -55,7 +58,7 @@ def admin_options(config: ServerConfig) -> AdminOptions | None:
         metrics_address=address,
         initial_configuration=config.initial_text,
         properties={key: value for key, value, _ in config.describe() if value},
-        tls=_tls(config),
+        tls=_tls(config) if admin.enable_server else None,
     )
 
 

@@ -112,7 +112,10 @@ class ListeningServer:
             )
             return
         self.admin = admin
-        self.running.log.info("admin-server", url=admin.url)
+        if admin.url is not None:
+            self.running.log.info("admin-server", url=admin.url)
+        if admin.metrics_port:
+            self.running.log.info("metrics", port=admin.metrics_port)
 
     async def _start(
         self,
@@ -257,7 +260,7 @@ class ListeningServer:
 
     @property
     def admin_url(self) -> str | None:
-        """Where the admin server's commands are; None: there is none."""
+        """Where the admin server's commands are; None: nowhere."""
         return None if self.admin is None else self.admin.url
 
     async def wait_failed(self) -> Failure:

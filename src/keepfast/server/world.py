@@ -21,7 +21,7 @@ from keepfast.server.session_secret import write_secret
 from keepfast.wire import Notification, ServerId, StorageError
 
 _NS_OF_MS: Final = 1_000_000
-_ERRORS: Final = frozenset(("snapshot-failed", "purge-failed", "stream-failed"))
+_ERRORS: Final = frozenset(("snapshot-failed", "purge-failed", "stream-failed", "disk-full"))
 # What the disk is called with, and what follows, with the seconds that it took.
 _DiskJob = tuple[Callable[[], None], Callable[[float], None]]
 
