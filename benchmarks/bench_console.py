@@ -3,10 +3,10 @@
     python -m benchmarks.bench_console [--znodes 1000000] [--children 100000] [--seconds 10]
 
 Three Keepfast servers and the console are processes, the page is in Debian's Chromium. The servers'
-latency is measured by turns without and with the page open, in one run: seconds depend on the
-machine, ratios hardly. `--rounds` then lets the page hear of so many rounds, as many as in an hour
-at the usual pace, and compares its memory before and afterwards. `--minutes` does nothing but leave
-four pages open for that long, at the usual pace, while znodes change.
+latency is measured alternately without and with the page open, in one run: seconds depend on the
+machine, ratios hardly. `--rounds` then sends the page this many rounds of news, as many as in an
+hour at the usual rate, and compares its memory before and after. `--minutes` only leaves four pages
+open for that long, at the usual rate, while znodes change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHANGES_PER_SECOND = 5
 
 
 def fill(hosts: str, znodes: int, children: int) -> None:
-    """`/large` with so many children, and the others below `/spread`."""
+    """Create `/large` with this many children, and the others below `/spread`."""
     with Client(hosts) as client:
         client.create("/large")
         _create(client, [f"/large/child-{number:07d}" for number in range(children)])
@@ -110,7 +110,7 @@ def views(browser: Browser, url: str, children: int) -> Page:
 
 
 def latencies(hosts: str, seconds: float) -> list[float]:
-    """Reads and writes by turns, one at a time; their times in ms."""
+    """Alternate reads and writes, one at a time; returns their times in ms."""
     found = []
     with Client(hosts) as client:
         if client.exists("/measured") is None:
@@ -125,12 +125,12 @@ def latencies(hosts: str, seconds: float) -> list[float]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which that share lies."""
+    """The value below which this share lies."""
     return values[min(int(len(values) * share), len(values) - 1)]
 
 
 def compare(browser: Browser, hosts: str, url: str, seconds: float) -> None:
-    """The servers' latency by turns without and with a page, and print both."""
+    """Measure the servers' latency alternately without and with a page, and print both."""
     without: list[float] = []
     beside: list[float] = []
     for _ in range(_TURNS):
@@ -147,7 +147,7 @@ def compare(browser: Browser, hosts: str, url: str, seconds: float) -> None:
 
 
 def soak(browser: Browser, hosts: str, folder: Path, rounds: int) -> None:
-    """Let a page hear of many rounds; print memory before and afterwards."""
+    """Send a page many rounds of news; print its memory before and after."""
     log = folder / "soak.log"
     with ConsoleProcess(hosts, "--interval", str(_SOAK_INTERVAL_S), log=log) as console:
         page = browser.new_context().new_page()
@@ -167,7 +167,7 @@ def soak(browser: Browser, hosts: str, folder: Path, rounds: int) -> None:
 
 
 def left_open(browser: Browser, hosts: str, folder: Path, minutes: float) -> None:
-    """Leave four pages open while znodes change; print memory now and then."""
+    """Leave four pages open while znodes change; print their memory at intervals."""
     with ConsoleProcess(hosts, log=folder / "open.log") as console, Client(hosts) as client:
         pages = [browser.new_context().new_page() for _ in _PAGES]
         for name, page in zip(_PAGES, pages, strict=True):

@@ -6,13 +6,13 @@
     python -m benchmarks.bench_ensemble --only missing-records --missing 1000000
     python -m benchmarks.bench_ensemble --only missing-znodes --missing 1000000
 
-Both ensembles run at the same time and are used in turn; figures are medians of three alternating
+Both ensembles run at the same time and are loaded in turn; figures are medians of three alternating
 runs after a warm-up, catch-up is measured once. Load comes from `zkload` (benchmarks/zkload.c).
 Failover: seconds from kill -9 of a leader under load until a survivor takes a write. Hand-over: the
-same, from the request. Catch-up: seconds from the start of a follower that lacks so many txns (on a
-thousand znodes), or that is empty beside so many znodes, until it follows with all of them; and the
-p99 of the leader's own clients just before and exactly meanwhile. With so many txns on so few
-znodes, both kinds of servers choose to send a tree; `missing-records` has both send the records.
+same, from the request. Catch-up: seconds from the start of a follower that lacks this many txns (on
+a thousand znodes), or that is empty where there are this many znodes, until it has all of them; and
+the p99 of the leader's own clients just before and during that time. With many txns on few znodes,
+both kinds of servers choose to send a tree; `missing-records` has both send the records.
 """
 
 import argparse
@@ -38,7 +38,7 @@ HAND_OVER_LOADS: dict[str, list[str]] = {
     "ping-pong writes": LOADS["ping-pong writes"],
     "pipelined writes": LOADS["pipelined writes"],
 }
-# Clients that feel it when their leader is busy with something else.
+# Clients that notice when their leader is busy with something else.
 LIGHT = ["-c", "2", "-d", "1", "-o", "mix", "-r", "50"]
 ROUNDS = 3
 _TIMEOUT = 1800.0
@@ -57,11 +57,11 @@ class Bench:
     def load(
         self, hosts: str, arguments: list[str], seconds: str | None = None
     ) -> dict[str, float]:
-        """One run; gives what zkload measured."""
+        """One run; returns what zkload measured."""
         return read_result(self._command(hosts, ["-c", "8", *arguments], seconds))
 
     def start_load(self, hosts: str, arguments: list[str], seconds: str) -> subprocess.Popen[str]:
-        """Begin a run, whatever becomes of it."""
+        """Start a run, whose result is not needed."""
         return subprocess.Popen(
             self._command(hosts, arguments, seconds),
             stdout=subprocess.PIPE,
@@ -131,7 +131,7 @@ class Bench:
     # -- hand-over -------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Leaders of ours that are told to let another one lead; Apache has no such request."""
+        """Leaders of ours that are asked to hand over; Apache has no such request."""
         ours = self.both[0]
         self.load(ours.hosts, LOADS["pipelined writes"], "0.2")
         for title, arguments in HAND_OVER_LOADS.items():

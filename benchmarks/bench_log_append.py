@@ -1,7 +1,7 @@
 """How much of the disk's speed the store keeps: append and fsync in groups, against a bare loop.
 
-The bare loop writes the same bytes, framed before, in the same groups to a fresh file: write,
-fdatasync, again. The store frames and checks each record as well.
+The bare loop writes the same bytes, framed beforehand, in the same groups to a fresh file: write,
+fdatasync, repeat. The store frames and checks each record as well.
 """
 
 import os
@@ -16,7 +16,7 @@ RECORDS = {1: 2_000, 8: 8_000, 64: 32_000, 500: 100_000}
 
 
 def bare(path: Path, group: int, frames: list[bytes]) -> float:
-    """Records a second of write + fdatasync."""
+    """Records per second of write + fdatasync."""
     descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     start = time.perf_counter()
     for index in range(0, len(frames), group):
@@ -29,7 +29,7 @@ def bare(path: Path, group: int, frames: list[bytes]) -> float:
 
 
 def stored(path: Path, group: int, entries: list[bytes]) -> float:
-    """Records a second of Store.append and Store.sync."""
+    """Records per second of Store.append and Store.sync."""
     disk = RealDisk()
     store, _ = Store.open(disk, data_directory(disk, str(path)), StoreOptions(reserve_bytes=0))
     store.initialise()

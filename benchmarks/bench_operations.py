@@ -5,8 +5,8 @@ are loaded in turn by `zkload` (benchmarks/zkload.c, compiled here with cc): med
 rounds, after a warm-up of both. `--only` measures some of the rows, `--servers 3` an ensemble,
 `--tls` one server over TLS; `--former` compares with another version of Keepfast.
 
-Beside rates and latencies the table has the CPU (user and system) that the processes of the servers
-spent on one operation: on a machine that has other work to do, only that can be compared.
+Besides rates and latencies the table has the CPU time (user and system) that the server processes
+spent per operation: on a machine with other work, only that can be compared.
 """
 
 import argparse
@@ -158,7 +158,7 @@ def load(program: Path, servers: Target, row: Row, seconds: float) -> dict[str, 
 def measured(
     program: Path, both: tuple[Target, Target], row: Row, seconds: float, rounds: int
 ) -> list[str]:
-    """The cells of one row: rates, their ratio, CPU of one operation, and latencies of both."""
+    """The cells of one row: rates, their ratio, CPU per operation, and latencies of both."""
     for servers in reversed(both):
         load(program, servers, row, seconds)
     runs = [tuple(load(program, servers, row, seconds) for servers in both) for _ in range(rounds)]
@@ -198,7 +198,7 @@ def main() -> None:
     with scratch() as place:
         program = compiled_zkload(place, has_tls=options.tls)
         with servers(place) as both:
-            # Java compiles what runs often: some of everything before the first figure.
+            # Java compiles what runs often: some of every operation before the first figure.
             for row in chosen:
                 for each in both:
                     load(program, each, row, 1)

@@ -4,13 +4,13 @@ Three servers with one history, in one session that is warm:
 
 - at most 6 times the wall time of reading the used bytes and their Adler-32 on the same cores;
 - at least 8 times less CPU than grouping all records by zxid, as one would write it first;
-- a shuffle of at most 0.1 % of that one's;
+- a shuffle of at most 0.1 % of its shuffle;
 - ten times the data costs at most ten times; the JVM stays below 0.6 GB.
 
     python -m benchmarks.bench_pipeline_audit [--records N] [--small N] [--data DIR] [--group small]
 
-10 million records a server are 6 GB. Bound and audit are taken in turn, three times, and each one's
-best counts: load of others only ever adds. `--data` keeps the files and finds them again.
+10 million records per server are 6 GB. Bound and audit alternate, three times, and the best of each
+counts: other load can only add. `--data` keeps the files and reuses them.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _growth(large: Figures, small: Figures) -> str:
 
 
 def _audit(spark: SparkSession, root: Path) -> object:
-    # Histories of this length are not replayed in full by default; small ones would be.
+    # By default histories of this length are not replayed in full, while small ones are.
     return audit_places(spark, [str(root)], AuditOptions(is_replayed=False))
 
 

@@ -4,9 +4,9 @@
                                                [--data DIR] [--former SRC]
 
 Audits in one process each, its start included, on ensembles whose digests are true (`true_data`):
-CPU is the figure, and it is the same work as on Spark, without a JVM. `--former` is a folder with
-the sources of another version, for a comparison in the same run; `--data` keeps the files and finds
-them again.
+CPU time is what counts, and it is the same work as on Spark, without a JVM. `--former` is a folder
+with the sources of another version, for a comparison in the same run; `--data` keeps the files and
+reuses them.
 """
 
 from __future__ import annotations

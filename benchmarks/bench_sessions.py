@@ -1,8 +1,8 @@
-"""Sessions that come back after their leader is gone: three servers of ours and three of Apache's.
+"""Sessions that reconnect after their leader died: three servers of ours and three of Apache's.
 
-Clients are connected to all three servers. The leader is killed; every client comes back with its
-session to one of the other two, as fast as it can, until it is welcome. Shown is how long after the
-kill all of them were, and how long half of them waited. `--sessions` says how many there are.
+Clients are connected to all three servers. The leader is killed; every client reconnects with its
+session to one of the other two, as fast as it can, until it is accepted. Reported is how long after
+the kill all of them were, and how long half of them waited. `--sessions`: how many there are.
 """
 
 import argparse
@@ -62,13 +62,13 @@ class Returning:
         return True
 
     def drop(self) -> None:
-        """Leave the connection; the session lives on."""
+        """Drop the connection; the session stays."""
         if self._writer is not None:
             self._writer.transport.abort()
 
 
 async def opened(ports: list[int], count: int) -> list[Returning]:
-    """So many sessions, spread over the servers."""
+    """Open this many sessions, spread over the servers."""
     clients = [Returning() for _ in range(count)]
     for start in range(0, count, _AT_ONCE):
         some = clients[start : start + _AT_ONCE]
@@ -77,7 +77,7 @@ async def opened(ports: list[int], count: int) -> list[Returning]:
 
 
 async def come_back(clients: list[Returning], ports: list[int]) -> list[float]:
-    """Seconds after which each is welcome again."""
+    """Seconds until each is accepted again."""
     began = time.perf_counter()
     for client in clients:
         client.drop()
@@ -92,7 +92,7 @@ async def come_back(clients: list[Returning], ports: list[int]) -> list[float]:
 
 
 def measured(kind: str, place: Path, count: int) -> list[str]:
-    """One ensemble: open, kill its leader, come back."""
+    """One ensemble: open sessions, kill its leader, reconnect."""
     with BenchEnsemble(kind, place) as ensemble:
 
         async def whole() -> list[float]:

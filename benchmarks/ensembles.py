@@ -57,12 +57,12 @@ class BenchEnsemble:
             )
 
     def folder(self, id: int) -> Path:
-        """Where a server's data lie."""
+        """Where a server's data is."""
         return self._place / str(id)
 
     @property
     def hosts(self) -> str:
-        """All servers, as zkload wants them."""
+        """All servers, as zkload takes them."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def start(self, id: int) -> None:
@@ -87,20 +87,20 @@ class BenchEnsemble:
         process.wait()
 
     def hand_over(self, id: int) -> None:
-        """Ask one of ours to let another one lead, and wait until it does not lead any more."""
+        """Ask one of ours to hand over, and wait until it no longer leads."""
         url = f"http://127.0.0.1:{self._admin_ports[id]}/commands/hand_over"
         asked = urllib.request.Request(url, method="POST", headers={"Authorization": "ip"})
         urllib.request.urlopen(asked).close()
         words.wait_until(lambda: self.mode(id) != "leader", "the leader hands over")
 
     def wipe(self, id: int) -> None:
-        """Take a stopped server's data away."""
+        """Remove a stopped server's data."""
         for path in self.folder(id).iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
 
     def mode(self, id: int) -> str | None:
-        """What a server says it is."""
+        """The role that a server reports."""
         return words.serving_mode(self.ports[id])
 
     def wait_until_whole(self, timeout: float = 300) -> None:
@@ -112,16 +112,16 @@ class BenchEnsemble:
         )
 
     def leader(self) -> int:
-        """Who leads."""
+        """The leader."""
         return next(id for id in self._processes if self.mode(id) == "leader")
 
     def follower(self) -> int:
-        """One who follows."""
+        """A follower."""
         return next(id for id in self._processes if self.mode(id) == "follower")
 
     @property
     def pids(self) -> list[int]:
-        """The processes of all that run."""
+        """The processes of all servers that run."""
         return [process.pid for process in self._processes.values()]
 
     def resident_mb(self) -> float:

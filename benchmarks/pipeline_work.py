@@ -54,7 +54,7 @@ def cost_of(command: list[str], **environment: str) -> Cost:
 
 
 def least(measure: Callable[[], Cost], rounds: int) -> Cost:
-    """The cheapest of some rounds: load of others only ever adds."""
+    """The cheapest of several rounds: other load can only add."""
     return min((measure() for _ in range(rounds)), key=lambda cost: cost.cpu)
 
 
@@ -88,7 +88,7 @@ def _znodes(path: str) -> int:
 
 
 def _plain_audit(*places: str) -> int:
-    """The audit in a session as Spark starts it by itself."""
+    """The audit in a session with Spark's own defaults."""
     from pyspark.sql import SparkSession
 
     from keepfast.pipeline.engine.auditing import audit_places
@@ -112,7 +112,7 @@ def _audit_here(*places: str) -> int:
 
 
 def _bound(*paths: str) -> int:
-    """Read files and their Adler-32, as many at once as there are processors."""
+    """Read files and compute their Adler-32, one per processor at a time."""
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor() as pool:

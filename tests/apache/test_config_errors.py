@@ -11,7 +11,7 @@ from keepfast.apache.config import ConfigError, load_config
 BASE = "dataDir=/data\nclientPort=2181\n"
 TLS = "ssl.keyStore.location=k.pem\nssl.trustStore.location=t.pem\n"
 
-# Lines behind the two of BASE, and what is wrong with the first of them.
+# Lines after the two of BASE, and what is wrong with the first of them.
 GOLDEN = [
     ("tickTime=abc", "must be a whole number of ms from 1 to 2147483647"),
     ("tickTime=0", "must be a whole number of ms from 1 to 2147483647"),

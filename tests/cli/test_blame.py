@@ -175,7 +175,7 @@ def test_real_directory(capsys: pytest.CaptureFixture[str]) -> None:
     assert result.out.startswith("0 changes of /never")
 
 
-def test_record_outside_the_proven_history__said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_outside_the_proven_history__is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     broken = CASES_DIR / "snap-stale-log-served-3.9.5" / "4"
     document = call(capsys, "inspect", "blame", "/testDivergenceResync1", broken, "--json").document
     assert document["exit_code"] == 1
@@ -193,7 +193,7 @@ def test_file_called_blame__is_still_a_file(
 @pytest.mark.parametrize(
     "places", [[PLAIN.parent], [PLAIN.parent / "0", PLAIN.parent / "1", f"{PLAIN}:{PLAIN}"]]
 )
-def test_several_servers__each_has_its_say(
+def test_several_servers__each_is_shown(
     capsys: pytest.CaptureFixture[str], places: list[str | Path]
 ) -> None:
     document = call(capsys, "inspect", "blame", "/c/n04", *places, "--json").document

@@ -1,4 +1,4 @@
-"""What pages say of commands without running them: names, options, targets, extras."""
+"""Commands in pages, checked without running them: names, options, targets, extras."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EVERYWHERE: Final = {"--help", "--version"}
 
 
 def _unknown(line: str) -> str | None:
-    """What in a line that begins with `keepfast` does not exist."""
+    """What does not exist in a line that begins with `keepfast`."""
     line = re.split(r"[;|&>]|\s#\s", line)[0]
     words = line.split()
     if len(words) < 2 or not re.fullmatch(r"[a-z]+", words[1]):
@@ -66,7 +66,7 @@ def test_blocks_that_are_not_run__say_so_and_are_these() -> None:
 
 
 def test_commands_are_in_blocks_that_are_run() -> None:
-    """A block without a language, or of another one, is run by nobody."""
+    """A block without a language, or in another one, would never be run."""
 
     def hides_commands(block: Block) -> bool:
         is_synopsis = block.language == "text" and block.text.startswith("keepfast ")

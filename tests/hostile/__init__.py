@@ -1,4 +1,4 @@
-"""Clients that mean no good, or know no better: the server stays whole and serves the others.
+"""Malicious and broken clients: the server stays whole and serves the others.
 
 The sizes here are samples; KEEPFAST_HOSTILE=full runs 10,000 connections and 20,000 frames.
 """

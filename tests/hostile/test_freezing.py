@@ -25,7 +25,7 @@ _CONFIGURATION = {
     "tickTime": "500",
     "maxSessionTimeout": "60000",
     "maxClientCnxns": "0",
-    # As in a tree that was taken over with such a list.
+    # As in a tree that another program wrote with such a list.
     "keepfast.maxAclEntries": "10000",
 }
 
@@ -60,7 +60,7 @@ def test_multi_read_of_a_gigabyte__is_refused_with_an_error(
         greedy.ask(*[(Op.MULTI_READ, many)] * 3, (Op.MULTI_READ, more))
         assert errors_of(greedy, 4) == [_MARSHALLING_ERROR] * 4
         assert resident_bytes(server) - before < 60 * _MIB
-        # What is not too much is answered, on the same connection.
+        # A request within the limit is answered, on the same connection.
         greedy.ask((Op.MULTI_READ, wire.multi([get_data("/big")] * 10)))
         frame = greedy.frame()
         assert frame is not None
@@ -84,7 +84,7 @@ def test_reply_larger_than_what_may_wait__reaches_a_client_that_reads(tmp_path: 
 def test_counts_of_a_large_tree__are_answered_one_after_the_other(
     server: KeepfastServer, door: Door
 ) -> None:
-    """The neighbour's answer comes while the offender still waits for most of its own."""
+    """The neighbour is answered while the offender still waits for most of its replies."""
     width = 5000
     with door.enter(server.port) as writer:
         creates = [(Op.CREATE, wire.create("/many", b"", OPEN, 0))]
@@ -154,7 +154,7 @@ def test_long_multi_below_quotas__is_refused_and_leaves_nothing(
 def test_multi_of_very_many_different_acls__is_refused_and_leaves_nothing(
     tmp_path: Path, door: Door
 ) -> None:
-    """Each is entered into a table when the txn is installed."""
+    """Each is added to a table when the txn is installed."""
     settings = _CONFIGURATION | {"keepfast.maxAclEntries": "50"}
     with (
         door.server(tmp_path / "data", settings) as small,

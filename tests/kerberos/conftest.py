@@ -10,7 +10,7 @@ import pytest
 from tests.kerberos.kdc import Kdc, missing
 
 HOST = "127.0.0.1"
-# Those who have a key in the realm.
+# The principals of the realm.
 PRINCIPALS = (
     f"zookeeper/{HOST}",
     f"HTTP/{HOST}",

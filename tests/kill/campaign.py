@@ -1,4 +1,4 @@
-"""Kill a server under load, start it again, look at what is there, and once more.
+"""Kill a server under load, restart it, check its data, and repeat.
 
 python -m tests.kill.campaign --kills 200
 """
@@ -20,7 +20,7 @@ from tests.kill.writers import Writer
 
 _WRITERS = 4
 _PROPERTIES = {
-    # Snapshots all the time, and a purge: a kill meets them as well.
+    # Frequent snapshots and purges, so that kills hit them, too.
     "zookeeper.snapCount": "400",
 }
 _COMPLAINTS = ("WARNING", "ERROR", "CRITICAL", "Traceback", "problem=")
@@ -34,7 +34,7 @@ _CONFIGURATION = {
 
 @dataclass(slots=True)
 class Report:
-    """What was done, and what was found to be right."""
+    """What was done, and what was verified."""
 
     kills: int = 0
     kills_of_starts: int = 0
@@ -53,7 +53,7 @@ class Report:
 
 
 def run(place: Path, kills: int, seed: int) -> Report:
-    """Kill a server so many times; AssertionError tells what was lost or made up."""
+    """Kill a server this many times; AssertionError says what was lost or invented."""
     chance = random.Random(seed)
     report = Report()
     server = KeepfastServer(place / "data", properties=_PROPERTIES, configuration=_CONFIGURATION)
@@ -93,7 +93,7 @@ def _kill_the_start(server: KeepfastServer, chance: random.Random) -> None:
 
 def _start_clean(server: KeepfastServer, last_zxid: int) -> None:
     server.start()
-    # A torn tail is what a crash leaves, and is told as a note; anything else is wrong.
+    # A torn tail is what a crash leaves, and is reported as a note; anything else is wrong.
     complaints = [
         line
         for line in server.output().splitlines()

@@ -1,4 +1,4 @@
-"""Elections while a role is being given up: what is said, and which votes count."""
+"""Elections while a server gives up its role: what it sends, and which votes count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_role_that_is_over__nobody_is_told_of_it() -> None:
     hear(machine, 1, word(1, round_=2), now_ms=10)
     assert [(peer, state) for peer, state, *_ in said(machine)] == [(1, LEADING)]
 
-    # Its disk is still at work: whoever was told that it leads would wait at its door.
+    # Its disk is still busy: a server that was told that it leads would wait for it in vain.
     machine.leave()
     hear(machine, 1, word(1, round_=2), now_ms=20)
     machine.peer_linked(ServerId(2))
@@ -45,5 +45,5 @@ def test_vote_that_came_before_this_server_looked__counts_while_it_is_fresh(
     machine.look(ELIGIBLE, Zxid(5), 1, now_ms=210)
     hear(machine, 1, word(2, round_=2), now_ms=211)
 
-    # With all three votes nothing is waited for.
+    # With all three votes there is nothing to wait for.
     assert (machine.result is not None) is is_counted

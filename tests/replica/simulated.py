@@ -1,8 +1,7 @@
-"""Servers in the simulator's world, under a test's control, and clients that speak plain frames.
+"""Servers in the simulator's world, under a test's control, and clients that send raw frames.
 
-What runs is what runs in production, with the simulator's checkers on. Nothing happens by chance,
-and nothing takes long: a write is answered within a few milliseconds, a leader is found within a
-second.
+The code is that of production, with the simulator's checkers on. Nothing is random, and nothing
+takes long: a write is answered within a few milliseconds, a leader is elected within a second.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from keepfast.wire import (
 from tests.replica.plain_frames import greeting_of, replies_in, request_of
 
 _FIRST_PLACE: Final = 200
-# Within this a request is answered, if it is answered at all before something changes.
+# A request is answered within this time, or not before something changes.
 _ANSWER_MS: Final = 20
 
 
@@ -45,7 +44,7 @@ def local_sessions(options: SimOptions) -> SimOptions:
 
 
 class Ensemble(Script):
-    """Some servers, all of them voters."""
+    """A few servers, all of them voters."""
 
     def __init__(self, options: SimOptions | None = None) -> None:
         super().__init__(options)
@@ -56,22 +55,22 @@ class Ensemble(Script):
         return list(self.world.hosts.values())
 
     def up(self) -> list[Host]:
-        """Those whose server runs."""
+        """The servers that are up."""
         return [host for host in self.hosts if host.is_up]
 
     def leading(self) -> Host:
-        """The one that serves as a leader."""
+        """The server that leads and serves."""
         host = self.world.leading_host()
         assert host is not None
         return host
 
     def followers(self) -> list[Host]:
-        """The others that are up."""
+        """The servers that are up and do not lead."""
         leader = self.leading()
         return [host for host in self.up() if host is not leader]
 
     def wait_all(self, what: str) -> None:
-        """Let time pass until one leads, and all that are up serve what is agreed on."""
+        """Let time pass until one leads, and all that are up serve what is committed."""
 
         def is_done() -> bool:
             servers = [host.server_id for host in self.up()]
@@ -83,12 +82,12 @@ class Ensemble(Script):
         self.pass_ticks(ms * MS / self.world.tick_us)
 
     def hang_disks(self, *hosts: Host, ms: int) -> None:
-        """What these disks are asked for from now on is done this much later."""
+        """Delay every disk call of these servers by this much from now on."""
         for host in hosts:
             host.disk_hangs_until_us = self.world.agenda.now_us + ms * MS
 
     def part_unnoticed(self, *hosts: Host) -> None:
-        """Cut these off from the others, who notice at once; these do not before their time."""
+        """Cut these off: the others notice at once, these only when their timeouts expire."""
         network = self.world.network
         inside = {host.place for host in hosts}
         outside = {host.place for host in self.hosts} - inside
@@ -103,7 +102,7 @@ class Ensemble(Script):
                         end.on_lost()
 
     def digests(self) -> set[tuple[int, int, int]]:
-        """What is to be one value when all servers have one state."""
+        """One value if all servers have the same state."""
         trees = [tree_of(host) for host in self.up()]
         return {(tree.last_zxid, tree.digest, tree.state_digest) for tree in trees}
 
@@ -115,7 +114,7 @@ class Ensemble(Script):
 
 
 def started(count: int = 3, options: SimOptions | None = None) -> Ensemble:
-    """An ensemble whose servers all serve."""
+    """An ensemble all of whose servers serve."""
     ensemble = Ensemble(options or quiet_options(count))
     ensemble.start(*ensemble.world.hosts)
     return ensemble
@@ -139,7 +138,7 @@ def tree_of(host: Host) -> Tree:
 
 
 def run(host: Host, event: Callable[[Member], object]) -> None:
-    """Have something happen in a server, as an event of its loop."""
+    """Run something in a server, as an event of its loop."""
     process = process_of(host)
     process.run(lambda: process.loop.run(lambda: event(member_of(host))))
 
@@ -149,7 +148,7 @@ def create(path: str, data: bytes = b"", mode: CreateMode = CreateMode.PERSISTEN
 
 
 class PlainClient:
-    """One connection to one server, and what came on it."""
+    """One connection to one server, and what was received on it."""
 
     def __init__(
         self,
@@ -200,7 +199,7 @@ class PlainClient:
         agenda.run_until(agenda.now_us + _ANSWER_MS * MS, is_done)
 
     def leave(self) -> None:
-        """Close the connection without a word; the session lives on."""
+        """Close the connection without a closeSession; the session stays."""
         if self.stream is not None:
             self.stream.close(0)
         self.is_open = False
@@ -215,13 +214,13 @@ class PlainClient:
         self.stream.send(0, encode_frame(payload))
 
     def ask(self, xid: int, op: int, request: Any = None) -> list[tuple[int, int]]:
-        """Send a request and wait a little for its answer; gives all that came."""
+        """Send a request and wait briefly for its reply; returns all that was received."""
         self.send(xid, op, request)
         self._wait(lambda: bool(self._received))
         return self.replies()
 
     def take(self) -> list[bytes]:
-        """The payloads that came since the last look."""
+        """The payloads received since the last call."""
         received, self._received = self._received, []
         return received
 

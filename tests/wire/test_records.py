@@ -106,7 +106,7 @@ def test_arbitrary_bytes__a_record_or_an_error_with_an_offset(
         lenient, stop = result
         assert stop <= len(raw)
         assert type(lenient) is record
-        # What was taken leniently is written well: a second reader sees the same.
+        # What the lenient reader accepted is written strictly: a second reader sees the same.
         assert wire.decode(record, wire.encode(lenient)) == lenient
 
 
@@ -142,7 +142,7 @@ def test_null_and_empty_differ(record: Record) -> None:
 
 
 @every_record
-def test_unreasonable_lengths_are_refused_before_memory_is_taken(record: Record) -> None:
+def test_unreasonable_lengths_are_refused_before_memory_is_allocated(record: Record) -> None:
     plain = _plain(record)
     for index, kind in enumerate(RECORDS[record].split()):
         if not kind.startswith(("buffer", "ustring", "vector")):
@@ -176,7 +176,7 @@ def _plain(record: Record) -> Any:
 def _with_field(
     record: Record, plain: tuple[Any, ...], index: int, raw: bytes, *, is_cut: bool = False
 ) -> bytes:
-    """The record's encoding with other bytes for one field, and what follows left out if cut."""
+    """The record's encoding with one field replaced; if `cut`, without what follows it."""
     kinds = RECORDS[record].split()
     before = _encode_fields(kinds[:index], plain[:index])
     return (
@@ -206,7 +206,7 @@ def test_default_field_limit_is_javas() -> None:
         codec.decode(wire.encode(wire.GetSASLRequest(bytes(2097151))))
 
 
-def test_bytes_behind_a_record_are_ignored_unless_all_is_asked_for() -> None:
+def test_bytes_after_a_record_are_ignored_unless_it_must_be_all() -> None:
     raw = wire.encode(wire.GetDataRequest("/a", True)) + b"more"
     assert wire.decode(wire.GetDataRequest, raw) == wire.GetDataRequest("/a", True)
     with pytest.raises(MalformedRecord, match="4 bytes after GetDataRequest at offset 7"):

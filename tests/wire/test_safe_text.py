@@ -1,4 +1,4 @@
-"""Text of others in every place that prints: nothing of it reaches a terminal as a command."""
+"""Foreign text wherever it is printed: nothing of it reaches a terminal as a command."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from keepfast.shell.shell_output import Output
 from keepfast.tree import Kind
 from keepfast.wire import OPEN_ACL, safe_json, safe_lines, safe_text
 
-# ESC, BEL, CSI of one byte, line separators, overrides of direction, nothing with a width.
+# ESC, BEL, one-byte CSI, line separators, bidirectional overrides, zero-width characters.
 ATTACKS = "\x1b]0;owned\x07\x9b31m\u2028\u2029\u202e\u2066\u200b\x00\x7f\r\U000e0041"
 
 
 class Terminal(io.StringIO):
-    """Remembers what a terminal would be sent."""
+    """Collects what a terminal would be sent."""
 
     def isatty(self) -> bool:
         return True

@@ -12,18 +12,21 @@ _Servers = Annotated[
 ]
 _Works = Annotated[
     list[str] | None,
-    typer.Option("--work", metavar="NAME", help="Only this one; repeatable. get, set, ..."),
+    typer.Option("--work", metavar="NAME", help="Only this workload: get, set, ... Repeatable."),
 ]
-_Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="For each work.")]
+_Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="For each workload.")]
 _Connections = Annotated[
-    int | None, typer.Option("--connections", min=1, max=10_000, help="Sessions at once.")
+    int | None, typer.Option("--connections", min=1, max=10_000, help="Concurrent sessions.")
 ]
 _InFlight = Annotated[
-    int | None, typer.Option("--in-flight", min=1, max=10_000, help="Requests on each.")
+    int | None,
+    typer.Option("--in-flight", min=1, max=10_000, help="Requests in flight per session."),
 ]
 _Keys = Annotated[int, typer.Option("--keys", min=1, help="Znodes that are read and set.")]
-_ValueBytes = Annotated[int, typer.Option("--value-bytes", min=0, help="Of each.")]
-_Children = Annotated[int, typer.Option("--children", min=1, help="Of the znode that is listed.")]
+_ValueBytes = Annotated[int, typer.Option("--value-bytes", min=0, help="Size of each value.")]
+_Children = Annotated[
+    int, typer.Option("--children", min=1, help="Children of the znode that is listed.")
+]
 _Root = Annotated[
     str,
     typer.Option(
@@ -35,10 +38,11 @@ _Ca = Annotated[
     str | None, typer.Option("--ca", metavar="FILE", help="Trust these certificates (PEM).")
 ]
 _Cert = Annotated[
-    str | None, typer.Option("--cert", metavar="FILE", help="Show this certificate (PEM).")
+    str | None, typer.Option("--cert", metavar="FILE", help="Present this certificate (PEM).")
 ]
 _Key = Annotated[
-    str | None, typer.Option("--key", metavar="FILE", help="Its key, if it is not in it.")
+    str | None,
+    typer.Option("--key", metavar="FILE", help="Its private key, unless FILE of --cert holds it."),
 ]
 _AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 

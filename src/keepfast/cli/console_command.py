@@ -25,18 +25,25 @@ AllowWrites = Annotated[
     bool, typer.Option("--allow-writes", help="Let people change znodes; else read-only.")
 ]
 Certificate = Annotated[
-    str | None, typer.Option("--tls-cert", metavar="FILE", help="PEM; beyond loopback.")
+    str | None,
+    typer.Option("--tls-cert", metavar="FILE", help="Certificate (PEM); needed beyond loopback."),
 ]
-Key = Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="PEM; beyond loopback.")]
+Key = Annotated[
+    str | None, typer.Option("--tls-key", metavar="FILE", help="Its private key (PEM).")
+]
 LoginZnode = Annotated[
     str,
     typer.Option(
-        "--login-znode", metavar="/PATH", help="Who may read it may log in; beyond loopback."
+        "--login-znode",
+        metavar="/PATH",
+        help="Whoever may read it may log in; needed beyond loopback.",
     ),
 ]
 HostNames = Annotated[
     list[str] | None,
-    typer.Option("--host-name", metavar="NAME", help="A name browsers use for it. Repeatable."),
+    typer.Option(
+        "--host-name", metavar="NAME", help="A name by which browsers reach it. Repeatable."
+    ),
 ]
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark for audits; else embedded.")]
 Audits = Annotated[str, typer.Option(metavar="DIR", help="Where audits are kept.")]
@@ -45,7 +52,7 @@ Interval = Annotated[
     typer.Option(min=0.1, metavar="SECONDS", help="Time between two requests to each server."),
 ]
 AuditLog = Annotated[
-    str | None, typer.Option("--audit-log", metavar="FILE", help="Who changed what.")
+    str | None, typer.Option("--audit-log", metavar="FILE", help="A log of who changed what.")
 ]
 
 

@@ -12,7 +12,7 @@ from keepfast.wire import ServerId, Zxid
 
 
 class Step(Enum):
-    """How far a learner has come."""
+    """The state of a learner, up to having all of the leader's history."""
 
     NEW = 0
     WAITING = 1  # has sent its epoch; the leader's is not known yet

@@ -24,7 +24,7 @@ MissedEvent = tuple[WatchKind, str, EventType | None]
 
 
 class Phase(Enum):
-    """How far a connection has come."""
+    """The state of a connection."""
 
     NEW = "new"  # nothing was read yet
     CONNECTING = "connecting"  # its session is being created
@@ -103,16 +103,16 @@ class Connection:
         # those are that stand before writes which did not have to (parked_reads.py).
         self.waits_for_reads = False
         self.parked_bytes = 0
-        # Whether the client has to read some of what it was sent before it gets more.
+        # Whether the client has to read some of what it was sent before it is sent more.
         self.is_full = False
-        # The largest reply among what it has not taken since then.
+        # The largest reply among what it has not read since then.
         self.largest_unsent = 0
         self.held: list[bytes] = []
         # What is left of a request that takes several turns, which is the first of those.
         self.unfinished: Iterator[MissedEvent | None] | None = None
         # Size of the request that is arriving, if it is large.
         self.large_bytes = 0
-        # Until when a sign of life gives its session no more time, as long as it is open and
+        # Until when a sign of life does not extend its session, as long as it is open and
         # nothing holds up its requests; otherwise -1.
         self.free_until = -1
         self.session_id = NO_SESSION
@@ -134,7 +134,7 @@ class Connection:
         self.reset_statistics()
 
     def reset_statistics(self) -> None:
-        """Begin to count again; all of this is for reports."""
+        """Reset the counters, which are for reports alone."""
         self.received = 0
         # Replies to reads that were answered at once; all other packets to the client.
         self.reads = 0

@@ -20,7 +20,7 @@ from keepfast.tree import Tree
 
 
 class SendToPeers(msgspec.Struct, frozen=True):
-    """Send what stands in `out` of these links, in its order."""
+    """Send what is in `out` of these links, in that order."""
 
     links: Collection[Link]
 
@@ -34,7 +34,7 @@ class AppendTxns(msgspec.Struct, frozen=True):
 
 
 class SendToClients(msgspec.Struct, frozen=True):
-    """Send what stands in `out` of these connections."""
+    """Send what is in `out` of these connections."""
 
     connections: Collection[Connection]
 

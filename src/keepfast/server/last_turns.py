@@ -25,6 +25,6 @@ async def close_listener(listener: asyncio.Server) -> None:
 
 
 async def let_turns_pass() -> None:
-    """Wait until what was aborted has closed its socket, and what was taken has its protocol."""
+    """Wait until aborted connections closed their sockets, and accepted ones have protocols."""
     for _ in range(LAST_TURNS):
         await asyncio.sleep(0)

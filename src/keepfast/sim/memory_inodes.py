@@ -1,9 +1,9 @@
-"""What lies on a `MemoryDisk`: inodes, what of them is durable, and what is still on its way.
+"""The contents of a `MemoryDisk`: inodes, what of them is durable, and what is still pending.
 
 Theory of operation.  A file has two contents: the cached one, which readers see, and the durable
 one, which a crash leaves.  A change goes to the cached content at once and into a list of pending
 operations; a sync replays that list over the durable content, a crash replays a part of it.  A
-directory has the same two faces, as two maps from names to inodes.
+directory likewise has two maps from names to inodes.
 
 A pending write is kept as the image of the whole sectors that it touched, as they looked in the
 cache right after it.  That is what a kernel writes back: a sector reaches the disk as it was at
@@ -34,7 +34,7 @@ class Content:
         self._digest: bytes | None = None
 
     def share(self) -> "Content":
-        """This content, from now on for more than one owner."""
+        """Share this content with one more owner."""
         self.is_shared = True
         return self
 
@@ -231,7 +231,7 @@ class FileInode:
 
 
 def _replay(buffer: bytearray, operations: list[FileOperation]) -> None:
-    # `apply_choice` with nothing lost, without building the masks: every sync comes here.
+    # `apply_choice` with nothing lost, without building the masks: every sync takes this path.
     size = len(buffer)
     for operation in operations:
         if isinstance(operation, Write):

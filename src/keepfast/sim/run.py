@@ -1,4 +1,4 @@
-"""Runs a seed: a world is created, lives through its faults, heals, and must recover."""
+"""Runs a seed: a world is created, suffers its faults, heals, and must recover."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SeedOutcome:
     checker: str | None
     what: str
     options: str
-    # Appointments kept, txns committed, replies that clients got, faults that struck.
+    # Events run, txns committed, replies that clients received, faults that took effect.
     steps: int
     txns: int
     answers: int
@@ -65,7 +65,7 @@ class Simulation:
         return self.world.trace
 
     def run(self) -> SeedOutcome:
-        """Live through the whole run; never raises for what a checker found."""
+        """Run it to its end; never raises for what a checker found."""
         checker: str | None = None
         what = ""
         try:
@@ -92,7 +92,7 @@ class Simulation:
         )
 
     def live(self) -> None:
-        """Clients work, things fail."""
+        """The phase with faults: clients work, things fail."""
         world = self.world
         world.start_servers()
         world.watch_clocks()
@@ -102,7 +102,7 @@ class Simulation:
         world.agenda.run_until(world.agenda.now_us + busy_us)
 
     def heal(self) -> None:
-        """Nothing fails any more: within a bound all servers agree, and the service works."""
+        """The phase without faults: within a bound all servers agree, and the service works."""
         world = self.world
         self.workload.stop()
         self.nemesis.heal()

@@ -58,7 +58,7 @@ _PING_FRAME: Final = encode_frame(encode_int(Xid.PING) + encode_int(OpCode.PING)
 
 
 class ClientPhase(Enum):
-    """How far a client's connection has come."""
+    """The state of a client's connection."""
 
     IDLE = "idle"
     DIALLING = "dialling"
@@ -103,7 +103,7 @@ class SimulatedClient:
     # -- connections -----------------------------------------------------------------------------
 
     def connect(self, server: ServerId | None = None) -> None:
-        """Dial a server, if there is no connection; any, if none is named."""
+        """Dial a server unless there is a connection; any server if none is named."""
         if self.phase is not ClientPhase.IDLE or self.is_stopped:
             return
         if server is None:
@@ -175,7 +175,7 @@ class SimulatedClient:
         self._disconnected()
 
     def move(self, server: ServerId, *requests: tuple[OpCode, str, Any]) -> None:
-        """Leave the connection, whatever is under way, and continue at once with a certain server.
+        """Drop the connection, whatever is under way, and continue at once with a given server.
 
         `requests` are sent as soon as that server takes the session.
         """
@@ -294,7 +294,7 @@ class SimulatedClient:
         self.world.trace.add(self.who, "is told %s %s", kind.name, path)
         is_repeated = self._is_rewatching and kind is EventType.NODE_DELETED
         if not is_repeated or any(path == watched for _, watched in session.watches):
-            # Two watches on one znode that is gone are two events for one who was away.
+            # A client that was away gets two events for two watches on one deleted znode.
             self.world.checkers.told(session, kind, path, zxid)
         if kind in (EventType.NODE_CHILDREN_CHANGED, EventType.NODE_DELETED):
             session.watches.pop((WatchKind.CHILD, path), None)

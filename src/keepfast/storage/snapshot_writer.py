@@ -40,7 +40,7 @@ class SnapshotWriter:
         serial: int,
         on_failure: Callable[[DiskFailed], None] | None = None,
     ) -> None:
-        """`on_failure` hears of an error that ends the store's claim to its data (R7)."""
+        """`on_failure` is called with an error that ends the store's claim to its data (R7)."""
         self.zxid = frozen.zxid
         self._on_failure = on_failure
         self._disk = disk
@@ -153,7 +153,7 @@ class SnapshotWriter:
 
 
 def temporary_name(name: str, serial: int) -> str:
-    """A name for a file in the making.
+    """A name for a file that is being written.
 
     With the serial of the manifest: a name that a manifest may still refer to is never reused.
     """
@@ -168,7 +168,7 @@ def storage_error(error: OSError, path: str) -> StorageError:
 
 
 def disk_failure(error: OSError, path: str | None) -> DiskFailed:
-    """What to say of a disk error after which a store is over (R7)."""
+    """The failure to report for a disk error that ends a store (R7)."""
     if isinstance(error, PermissionError):
         return DiskFailed("permission denied; run as the user who owns the data", path)
     if isinstance(error, NotADirectoryError):

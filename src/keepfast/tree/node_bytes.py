@@ -42,7 +42,7 @@ _AFTER_CREATE: Final = Struct(">36si12sq")
 CONTAINER_OWNER: Final = -(1 << 63)
 TTL_MARK: Final = -(1 << 56)  # 0xff00000000000000 as a signed long
 MAX_TTL_MS: Final = (1 << 40) - 1
-# Where a cversion stays: creations after that move neither it nor the pzxid of the parent.
+# The last cversion: creates after that change neither it nor the pzxid of the parent.
 MAX_CVERSION: Final = (1 << 31) - 1
 _NO_SESSIONS: Final = frozenset((0, CONTAINER_OWNER))
 
