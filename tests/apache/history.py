@@ -59,7 +59,7 @@ _TTLS_MS = (1, 40, 60_000, (1 << 40) - 1)
 _EPHEMERAL, _SEQUENTIAL = 1, 2
 _ANY_VERSION = -1
 _LARGE_BYTES = 30_000
-_LONGEST_WAIT_S = 120
+_MAX_WAIT_S = 120
 _WAIT_STEP_S = 0.1
 
 
@@ -235,12 +235,12 @@ class History:
 
     def _wait_for(self, event: Any, what: object) -> None:
         """Wait for anything that has a `wait` with a timeout and tells whether it came."""
-        deadline = time.monotonic() + _LONGEST_WAIT_S
+        deadline = time.monotonic() + _MAX_WAIT_S
         while not event.wait(_WAIT_STEP_S):
             if self._abandoned.is_set():
                 raise _AbandonedError
             if time.monotonic() > deadline:
-                raise NotReadyError(f"not in {_LONGEST_WAIT_S} s: {what}")
+                raise NotReadyError(f"not in {_MAX_WAIT_S} s: {what}")
 
     def _learn(self, one: Asked) -> str:
         request, answer = one.request, one.result.value

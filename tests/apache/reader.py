@@ -22,7 +22,7 @@ SUPER_DIGEST = "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
 # Requests in flight: enough to hide the round trip, few enough to keep the memory flat.
 _WINDOW = 600
 # Kazoo waits for ever for a server that is gone.
-_LONGEST_WAIT_S = 120
+_MAX_WAIT_S = 120
 # Apache remembers the tree digest after every zxid that is a multiple of this.
 _DIGEST_INTERVAL = 128
 _MISSING_PATH = "/no-such-znode-of-the-harness"
@@ -72,10 +72,10 @@ def connect(
 ) -> Iterator[Any]:
     """A connected kazoo client, the super user unless told otherwise; its session ends at exit."""
     client = KazooClient(hosts=hosts, timeout=timeout, randomize_hosts=False)
-    client.start(timeout=_LONGEST_WAIT_S)
+    client.start(timeout=_MAX_WAIT_S)
     try:
         if credential is not None:
-            client.add_auth_async("digest", credential).get(timeout=_LONGEST_WAIT_S)
+            client.add_auth_async("digest", credential).get(timeout=_MAX_WAIT_S)
         yield client
     finally:
         client.stop()
@@ -106,9 +106,9 @@ def _read_some(
     ]
     for path, data_answer, acl_answer, children_answer in answers:
         try:
-            data, stat = data_answer.get(timeout=_LONGEST_WAIT_S)
-            acl, _ = acl_answer.get(timeout=_LONGEST_WAIT_S)
-            names = children_answer.get(timeout=_LONGEST_WAIT_S)
+            data, stat = data_answer.get(timeout=_MAX_WAIT_S)
+            acl, _ = acl_answer.get(timeout=_MAX_WAIT_S)
+            names = children_answer.get(timeout=_MAX_WAIT_S)
         except NoNodeError:
             continue
         entries = tuple(AclEntry(one.perms, Identity(one.id.scheme, one.id.id)) for one in acl)
@@ -127,7 +127,7 @@ def tree_digest(client: Any, port: int) -> int:
     answers = [client.delete_async(_MISSING_PATH) for _ in range(-zxid % _DIGEST_INTERVAL)]
     for answer in answers:
         try:
-            answer.get(timeout=_LONGEST_WAIT_S)
+            answer.get(timeout=_MAX_WAIT_S)
         except NoNodeError:
             continue
     zxid += len(answers)

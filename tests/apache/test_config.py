@@ -12,7 +12,7 @@ import pytest
 from keepfast.apache.config import ConfigError, Row, ServerConfig, load_config, split_definitions
 from keepfast.apache.config_reference import renew
 from keepfast.apache.config_security import TlsConfig
-from keepfast.apache.config_sources import LONGEST_FILE_BYTES
+from keepfast.apache.config_sources import MAX_FILE_BYTES
 from keepfast.quorum import Address
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -458,8 +458,8 @@ def test_file_that_is_none__is_an_error(tmp_path: Path) -> None:
         assert str(caught.value) == f"{path}: {reason}"
         assert caught.value.file == str(path)
 
-    with pytest.raises(ConfigError, match=f"is longer than {LONGEST_FILE_BYTES} bytes"):
-        load_config(write(tmp_path, "#" * (LONGEST_FILE_BYTES + 1)))
+    with pytest.raises(ConfigError, match=f"is longer than {MAX_FILE_BYTES} bytes"):
+        load_config(write(tmp_path, "#" * (MAX_FILE_BYTES + 1)))
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ SUPER = {"Authorization": "digest super:test"}
 @pytest.fixture(autouse=True)
 def _no_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets are counted, and a client that is slow pings in between."""
-    monkeypatch.setattr("keepfast.client.client_session._LONGEST_PING_INTERVAL_S", 3600.0)
+    monkeypatch.setattr("keepfast.client.client_session._MAX_PING_INTERVAL_S", 3600.0)
 
 
 @pytest.fixture

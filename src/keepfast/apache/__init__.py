@@ -10,7 +10,7 @@ from keepfast.apache.config_errors import ConfigError
 from keepfast.apache.config_security import AuthConfig, ClientAuth, QuorumAuthConfig, TlsConfig
 from keepfast.apache.config_server import ServerConfig
 from keepfast.apache.config_settings import is_any_address
-from keepfast.apache.config_sources import LONGEST_FILE_BYTES, split_definitions
+from keepfast.apache.config_sources import MAX_FILE_BYTES, split_definitions
 from keepfast.apache.dynamic_config import (
     BACKUP_SUFFIX,
     NEXT_SUFFIX,
@@ -48,7 +48,7 @@ from keepfast.apache.properties import MalformedProperties
 
 __all__ = [
     "BACKUP_SUFFIX",
-    "LONGEST_FILE_BYTES",
+    "MAX_FILE_BYTES",
     "NEXT_SUFFIX",
     "NOT_SERVING",
     "AuthConfig",

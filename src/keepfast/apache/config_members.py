@@ -23,7 +23,7 @@ from keepfast.wire import ServerId, Zxid
 _VERSION_KEY: Final = "version"
 _HEXADECIMAL: Final = re.compile(r"[0-9a-fA-F]{1,16}\Z")
 _MY_ID_FILE: Final = "myid"
-_LONGEST_MY_ID: Final = 32
+_MAX_MY_ID_BYTES: Final = 32
 
 
 def add_dynamic_file(sources: Sources, path: str) -> int:
@@ -83,7 +83,7 @@ def read_my_id(data_dir: str) -> int | None:
     if not os.path.exists(path):
         return None
     content = read_text(path, "the file myid")
-    line = content[:_LONGEST_MY_ID].split(b"\n", 1)[0].decode("ascii", "replace").strip()
+    line = content[:_MAX_MY_ID_BYTES].split(b"\n", 1)[0].decode("ascii", "replace").strip()
     try:
         return decimal(0, MAX_LONG).parse(line)
     except ValueError:

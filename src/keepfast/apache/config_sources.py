@@ -27,7 +27,7 @@ from keepfast.apache.properties import (
 )
 
 # A longer file is not a configuration: a log or a snapshot was named by mistake.
-LONGEST_FILE_BYTES: Final = 1 << 20
+MAX_FILE_BYTES: Final = 1 << 20
 
 # zkServer.sh passes both to Java, in this order: the last one wins.
 _FLAG_VARIABLES: Final = ("SERVER_JVMFLAGS", "JVMFLAGS")
@@ -316,13 +316,13 @@ def read_text(path: str, what: str) -> bytes:
     """The content of a configuration file; ConfigError if it is not one."""
     try:
         with open(path, "rb") as file:
-            content = file.read(LONGEST_FILE_BYTES + 1)
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{what} cannot be read: {error.strerror}", file=path) from error
     except ValueError as error:  # a character that no file name has
         raise ConfigError(f"{what} cannot be read: {error}", file=path) from error
-    if len(content) > LONGEST_FILE_BYTES:
-        raise ConfigError(f"{what} is longer than {LONGEST_FILE_BYTES} bytes", file=path)
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"{what} is longer than {MAX_FILE_BYTES} bytes", file=path)
     return content
 
 

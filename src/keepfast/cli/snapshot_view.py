@@ -23,7 +23,7 @@ from keepfast.tree import Tree, TreeBuilder, TreeError
 from keepfast.wire import CorruptSnapshot, MalformedRecord, Zxid, format_zxid
 
 # Far beyond every jute.maxbuffer: a longer one is damage, and must not take all memory.
-_LONGEST_FIELD_BYTES = 128 << 20
+_MAX_FIELD_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Loaded:
 
 def show_snapshot(disk: Disk, path: str, options: SnapshotOptions, out: Out) -> ExitCode:
     """Print a snapshot; returns the exit code."""
-    builder = TreeBuilder(allow_unknown_acls=True, max_field=_LONGEST_FIELD_BYTES)
+    builder = TreeBuilder(allow_unknown_acls=True, max_field=_MAX_FIELD_BYTES)
     try:
         info = parse_snapshot(disk, path, builder)
         tree = builder.finish(info.zxid)

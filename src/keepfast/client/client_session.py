@@ -56,8 +56,8 @@ _EVENT: Final = codec_of(WatcherEvent)
 _NO_PASSWORD: Final = bytes(16)
 # Between two rounds over all servers; doubled up to the second figure.
 _FIRST_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 2.0
-_LONGEST_PING_INTERVAL_S: Final = 10.0
+_MAX_PAUSE_S: Final = 2.0
+_MAX_PING_INTERVAL_S: Final = 10.0
 _CLOSE_TIMEOUT_S: Final = 2.0
 _LAST_XID: Final = 0x7FFFFFFF
 
@@ -250,12 +250,12 @@ class Session:
                 connection = self._connect_round()
                 if connection is None:
                     self._pause(pause_s)
-                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                    pause_s = min(2 * pause_s, _MAX_PAUSE_S)
                     continue
                 started = time.monotonic()
                 self._converse(connection)
                 # A server that drops every connection at once must not be called in a tight loop.
-                if time.monotonic() - started > _LONGEST_PAUSE_S:
+                if time.monotonic() - started > _MAX_PAUSE_S:
                     pause_s = _FIRST_PAUSE_S
                 elif not self._is_stopping:
                     self._pause(pause_s)
@@ -358,7 +358,7 @@ class Session:
 
     def _exchange(self, connection: ServerConnection) -> None:
         read_timeout_s = self.timeout_ms / 1000 * 2 / 3
-        ping_interval_s = min(read_timeout_s / 2, _LONGEST_PING_INTERVAL_S)
+        ping_interval_s = min(read_timeout_s / 2, _MAX_PING_INTERVAL_S)
         last_heard = last_sent = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_reader, selectors.EVENT_READ)

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 from keepfast.wire import ErrorCode, KeeperError
 
 # RFC 2831, 2.1.2.
-_LONGEST_RESPONSE: Final = 4096
+_MAX_RESPONSE_BYTES: Final = 4096
 _FIRST_COUNT: Final = b"00000001"
 
 _DIRECTIVE: Final = re.compile(
@@ -218,7 +218,7 @@ def _hex(data: bytes) -> bytes:
 
 def _directives(token: bytes) -> dict[str, bytes]:
     """`name=value` or `name="value"`, separated by commas; names that are not known are ignored."""
-    if len(token) > _LONGEST_RESPONSE:
+    if len(token) > _MAX_RESPONSE_BYTES:
         raise _failed(f"a response of {len(token)} bytes")
     found: dict[str, bytes] = {}
     position = 0

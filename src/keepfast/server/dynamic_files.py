@@ -17,7 +17,7 @@ from typing import Final
 
 from keepfast.apache import (
     BACKUP_SUFFIX,
-    LONGEST_FILE_BYTES,
+    MAX_FILE_BYTES,
     NEXT_SUFFIX,
     MalformedProperties,
     dynamic_file_of,
@@ -93,7 +93,7 @@ class DynamicFiles:
                 self._disk.fsync_directory(os.path.dirname(self._path))
 
     def _read(self) -> str:
-        return read_file(self._disk, self._path, LONGEST_FILE_BYTES).decode(_ENCODING)
+        return read_file(self._disk, self._path, MAX_FILE_BYTES).decode(_ENCODING)
 
     def _back_up(self, text: str) -> None:
         """Keep zoo.cfg as the operator wrote it, with the members in it."""
@@ -101,7 +101,7 @@ class DynamicFiles:
             return
         backup = self._path + BACKUP_SUFFIX
         with contextlib.suppress(OSError):
-            if read_file(self._disk, backup, LONGEST_FILE_BYTES).decode(_ENCODING) == text:
+            if read_file(self._disk, backup, MAX_FILE_BYTES).decode(_ENCODING) == text:
                 return
         self._replace(backup, text, has_secrets=True)
 
@@ -121,7 +121,7 @@ class DynamicFiles:
     def _is_proposal_settled(self) -> bool:
         """Whether there is a proposed change that is not newer than the committed one."""
         try:
-            text = read_file(self._disk, self._path + NEXT_SUFFIX, LONGEST_FILE_BYTES)
+            text = read_file(self._disk, self._path + NEXT_SUFFIX, MAX_FILE_BYTES)
             return proposed_version(text) <= self._version
         except (OSError, MalformedProperties, ValueError):
             return False

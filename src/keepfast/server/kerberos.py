@@ -32,7 +32,7 @@ from keepfast.apache import (
 from keepfast.wire import ErrorCode, KeeperError
 
 # Tickets with the groups of a large directory in them are some 10 KiB.
-LONGEST_TOKEN: Final = 64 << 10
+MAX_TOKEN: Final = 64 << 10
 _CONFIG_VARIABLE: Final = "KRB5_CONFIG"
 _NO_LAYER: Final = 1
 _OFFER: Final = bytes((_NO_LAYER, 0, 0, 0))
@@ -159,7 +159,7 @@ class GssapiServer:
         if self._is_over:
             raise _failed("the exchange is over")
         try:
-            if len(token) > LONGEST_TOKEN:
+            if len(token) > MAX_TOKEN:
                 raise _failed(f"a token of {len(token)} bytes")
             return self._step(token)
         except KeeperError:

@@ -37,7 +37,7 @@ from keepfast.apache import (
 )
 from keepfast.replica import QUORUM_SERVICE, DigestMd5, DigestMd5Client, Exchange
 from keepfast.server.kerberos import (
-    LONGEST_TOKEN,
+    MAX_TOKEN,
     GssapiClient,
     GssapiServer,
     Realm,
@@ -63,7 +63,7 @@ _SUCCESS: Final = 1
 _ERROR: Final = -1
 _NONCE_BYTES: Final = 24
 # RFC 2831 allows 4096 for a response.
-_LONGEST_RESPONSE: Final = 4096
+_MAX_RESPONSE_BYTES: Final = 4096
 # Low: a KDC that does not answer holds up logins to other servers, too. High: idle threads.
 _THREADS: Final = 4
 
@@ -94,7 +94,7 @@ class PeerSasl:
     is_proving: bool = False
     # Whether others have to succeed in it.
     is_required: bool = False
-    longest_token: int = _LONGEST_RESPONSE
+    longest_token: int = _MAX_RESPONSE_BYTES
     _dialling: ThreadPoolExecutor = field(default_factory=_threads, repr=False)
     _accepting: ThreadPoolExecutor = field(default_factory=_threads, repr=False)
 
@@ -193,7 +193,7 @@ def load_peer_sasl(
             partial(_dial_by_kerberos, realm, ours, config.service_principal),
             partial(GssapiServer, realm, theirs, peer_judge(mine, hosts)),
             log,
-            longest_token=LONGEST_TOKEN,
+            longest_token=MAX_TOKEN,
         )
     return replace(
         sasl, is_proving=config.learner_require_sasl, is_required=config.server_require_sasl

@@ -19,7 +19,7 @@ from keepfast.client import ClientOptions, Target, parse_target
 from keepfast.shell.shell_failures import UsageError
 
 DEFAULT_SERVER: Final = "localhost:2181"
-_LONGEST_CONNECT_S: Final = 5.0
+_MAX_CONNECT_S: Final = 5.0
 _MAX_TIMEOUT_MS: Final = 0x7FFFFFFF
 
 OPTIONS: Final = (
@@ -113,7 +113,7 @@ class ShellOptions:
     def client_options(self) -> ClientOptions:
         return ClientOptions(
             session_timeout_ms=self.timeout_ms,
-            connect_timeout_s=min(self.timeout_ms / 1000, _LONGEST_CONNECT_S),
+            connect_timeout_s=min(self.timeout_ms / 1000, _MAX_CONNECT_S),
             read_only=self.is_read_only,
             credentials=tuple((scheme, to_bytes(secret)) for scheme, secret in self.auths),
             ssl_context=self.tls.context(),

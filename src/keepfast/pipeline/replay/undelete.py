@@ -36,7 +36,7 @@ from keepfast.tree import Kind, Tree, kind_of, parent_of, ttl_of
 from keepfast.wire import OPEN_ACL, AclList, Zxid, format_zxid
 
 # A line of the shell is a request of a client, and servers take a megabyte.
-_LONGEST_LINE_BYTES = 700_000
+_MAX_LINE_BYTES = 700_000
 # Words that every shell takes as they are, and what double quotes hold together in all of them.
 _PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9_./:@%+,=-]+")
 _HARMLESS_IN_DOUBLE_QUOTES: Final = re.compile(r'[^"$`\\!]*')
@@ -81,7 +81,7 @@ class Creation:
         if value is not None:
             return [f"create{flags} -- {path} {value}{tail}"]
         encoded = base64.b64encode(self.data or b"").decode("ascii")
-        if len(encoded) > _LONGEST_LINE_BYTES:
+        if len(encoded) > _MAX_LINE_BYTES:
             return []
         return [f"create{flags} -- {path} ''{tail}", f"set -b -- {path} {encoded}"]
 
@@ -200,7 +200,7 @@ def _data_word(data: bytes) -> str | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    return _quoted(text) if len(data) <= _LONGEST_LINE_BYTES else None
+    return _quoted(text) if len(data) <= _MAX_LINE_BYTES else None
 
 
 def _acl_word(acl: AclList) -> str | None:
