@@ -72,7 +72,7 @@ def resident_bytes() -> int:
 
 
 def tree_of(count: int) -> Tree:
-    """A tree of so many znodes, `FAN_OUT` below each parent."""
+    """A tree of this many znodes, `FAN_OUT` below each parent."""
     tree = Tree()
     number = 0
 
@@ -214,7 +214,7 @@ def watch_bytes(core: Core, count: int) -> float:
 
 
 def with_znodes(count: int) -> list[str]:
-    """The row of a tree of so many znodes."""
+    """The row of a tree of this many znodes."""
     before = resident_bytes()
     tree = tree_of(count)
     memory = f"{(resident_bytes() - before) / count:,.0f} bytes per znode"
@@ -227,7 +227,7 @@ def with_znodes(count: int) -> list[str]:
 
 
 def with_sessions(count: int) -> list[str]:
-    """The row of so many sessions, each with a connection."""
+    """The row of this many sessions, each with a connection."""
     core = Core(tree_of(FAN_OUT))
     before = resident_bytes()
     kept = [core.connect() for _ in range(count)]

@@ -124,7 +124,7 @@ def at_rest(place: Path) -> list[list[float]]:
 
 
 def with_znodes(place: Path, count: int) -> list[list[float]]:
-    """The same on a directory that holds so many znodes."""
+    """The same on a directory that holds this many znodes."""
     tree = large_tree(count)
     rows = []
     for kind in KINDS:

@@ -44,7 +44,7 @@ class RawClient:
         self._socket.sendall(b"".join(frames))
 
     def replies(self, count: int = 1) -> int:
-        """Take so many replies; gives their bytes. One that says no ends the measurement."""
+        """Take this many replies; gives their bytes. One that says no ends the measurement."""
         size = 0
         while count:
             frame = self.frame()
@@ -75,7 +75,7 @@ class RawClient:
         return bytes(parts)
 
     def drop(self) -> None:
-        """End the connection; the session lives on."""
+        """End the connection; the session survives."""
         self._socket.close()
 
     def __enter__(self) -> Self:

@@ -72,7 +72,7 @@ class Writer(threading.Thread):
         self._client.close()
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many writes are acknowledged."""
+        """Wait until this many writes are acknowledged."""
         while len(self.acknowledged) < count:
             time.sleep(0.02)
 

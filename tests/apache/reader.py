@@ -21,7 +21,7 @@ SUPER_DIGEST = "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
 
 # Requests in flight: enough to hide the round trip, few enough to keep the memory flat.
 _WINDOW = 600
-# Kazoo waits for ever for a server that is gone.
+# Kazoo waits forever for a server that is gone.
 _MAX_WAIT_S = 120
 # Apache remembers the tree digest after every zxid that is a multiple of this.
 _DIGEST_INTERVAL = 128

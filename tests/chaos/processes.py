@@ -67,7 +67,7 @@ def make_layout(root: Path, ports: list[int]) -> EnsembleLayout:
 
 
 def free_base_port(count: int = 34) -> int:
-    """A number from which on so many ports are free."""
+    """A number from which on this many ports are free."""
     rng = random.Random()
     while True:
         base = rng.randrange(20_000, 30_000)

@@ -77,7 +77,7 @@ def run(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> 
 
 
 class JsonLinesProcess:
-    """A command that goes on and prints one JSON document a line; `take` is given each of them."""
+    """A command that keeps running and prints a JSON document per line; `take` is given each."""
 
     def __init__(
         self, *arguments: str, errors: Path, take: Callable[[dict[str, Any]], None]

@@ -143,7 +143,7 @@ def quorum_addresses(membership: Membership, server_id: int) -> tuple[Address, .
 
 
 def play(work: Callable[[], Awaitable[None]]) -> None:
-    """Run a test's coroutine, but not for ever."""
+    """Run a test's coroutine, but not forever."""
 
     async def bounded() -> None:
         async with asyncio.timeout(3 * PATIENCE_SECONDS):

@@ -1,6 +1,6 @@
 """Directories that Keepfast wrote: a real Apache 3.9.5 starts on them and serves the same tree.
 
-And goes on writing, and Keepfast takes the directory back, several times over.
+And continues writing, and Keepfast takes the directory back, several times over.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def options(compression: Compression = Compression.NONE) -> StoreOptions:
 
 
 def write_history(writer: Writer, operations: int) -> None:
-    """Several epochs, and snapshots that are taken while writes go on."""
+    """Several epochs, and snapshots that are taken while writes continue."""
     for part in range(PARTS):
         writer.write(operations // PARTS)
         if part % 2:

@@ -59,7 +59,7 @@ TRUST_EMPTY = {"zookeeper.snapshot.trust.empty": "true"}
 
 
 class Wrong(NamedTuple):
-    """A server whose data is not what the ensemble agreed on, and what its own files show."""
+    """A server whose data is not what the ensemble committed, and what its own files show."""
 
     standing: Standing
     # The problem that says so; None where the files of this server alone cannot show it.

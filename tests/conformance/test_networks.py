@@ -66,7 +66,7 @@ def connected(host: str, port: int) -> Iterator[Any]:
 def shown_address(host: str, port: int) -> str:
     """How a server shows the connection that asks it for all connections.
 
-    By its port: Apache goes on showing clients that have just left.
+    By its port: Apache continues showing clients that have just left.
     """
     with socket.create_connection((host.strip("[]"), port), SECONDS) as line:
         own = line.getsockname()[1]

@@ -146,7 +146,7 @@ class Writer:
         self._waiting.clear()
 
     def begin_snapshot(self) -> None:
-        """Start a snapshot of this moment; `write` goes on with it between its operations."""
+        """Start a snapshot of this moment; `write` continues with it between its operations."""
         self.finish_snapshot()
         self.settle()
         self._snapshot = self.store.begin_snapshot(self.tree.freeze())
@@ -440,7 +440,7 @@ _MAKERS = {
 
 
 def main(path: str, seed: str) -> None:
-    """Write for ever, with snapshots and epochs in between, and say what is durable."""
+    """Write forever, with snapshots and epochs in between, and say what is durable."""
     writer = Writer(Path(path), seed=int(seed))
     while True:
         for _ in range(20):

@@ -80,7 +80,7 @@ class Comparison:
         self.report = Report()
 
     def run(self, operations: int) -> Report:
-        """Do so many operations, then compare the whole trees."""
+        """Do this many operations, then compare the whole trees."""
         for step in self._script.steps():
             self._do(step)
             if self.report.operations >= operations:

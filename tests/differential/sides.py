@@ -102,7 +102,7 @@ class Side:
         return [shown]
 
     def drop(self, client: int) -> None:
-        """Cut the connection; the session goes on."""
+        """Cut the connection; the session continues."""
         line, self._lines[client] = self._lines[client], None
         if line is not None:
             line.close()

@@ -48,7 +48,7 @@ def test_who_dials_when_the_network_ends__is_cut_off(turns: int) -> None:
     network = Network()
 
     async def dial(port: int) -> socket.socket:
-        # On the loop, so that it is accepted so many turns before the end and not earlier.
+        # On the loop, so that it is accepted this many turns before the end and not earlier.
         near = socket.create_connection((LOCAL_HOST, port), TIMEOUT_SECONDS)
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -288,7 +288,7 @@ AUDITED = (long_multis, many_ephemerals, many_multis, short_paths)
 
 
 def prepare(door: Door, port: int, *, entries: int = 20_000, width: int = 20_000) -> None:
-    """Make what the attacks ask for, with an ACL of so many entries, and so many children."""
+    """Make what the attacks ask for, with an ACL of this many entries, and this many children."""
     with door.enter(port) as writer:
         closed = [(1, "digest", f"user{number}:x") for number in range(entries)]
         made = [("/small", b"s", OPEN), ("/big", _BIG, OPEN), ("/many", b"", OPEN)]

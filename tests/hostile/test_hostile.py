@@ -173,7 +173,7 @@ def test_length_that_cannot_be__is_cut_off_at_once(
     _wait_for_reason(server, f"frame of {length} bytes")
 
 
-def test_frames_that_never_end__cost_what_was_sent_and_no_place_for_ever(
+def test_frames_that_never_end__cost_what_was_sent_and_no_place_forever(
     server: KeepfastServer, door: Door, neighbour: Offender
 ) -> None:
     """Slow writers: a length, a byte now and then, and never the rest."""

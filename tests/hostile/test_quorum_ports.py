@@ -1,4 +1,4 @@
-"""Strangers at the ports between servers: the ensemble goes on as one, in the same epoch."""
+"""Strangers at the ports between servers: the ensemble continues as one, in the same epoch."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _variables(folder: Path, servers: int) -> dict[str, str]:
 
 
 def _free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens on."""
+    """The first of this many ports in a row that nobody listens on."""
     for first in range(_FIRST_PORT, _LAST_PORT, count):
         with ExitStack() as stack:
             try:

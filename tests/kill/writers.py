@@ -161,7 +161,7 @@ class Writer:
     # -- behind a crash --------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Compare what is there with what may be; go on from what is."""
+        """Compare what is there with what may be; continue from what is."""
         found = self._read()
         states = [self._state, *(step.state for step in self._open)]
         # The latest that fits: refused requests leave the state as it was.

@@ -17,7 +17,7 @@ from tests.apache import words
 _PATIENCE_SECONDS = 150.0
 # Longer than any election: a session that is lost is a finding.
 _SESSION_SECONDS = 90
-# kazoo would wait for ever for the answer of a server that is gone.
+# kazoo would wait forever for the answer of a server that is gone.
 _ANSWER_SECONDS = 30.0
 
 
@@ -32,10 +32,10 @@ class Load:
         self._thread = threading.Thread(target=self._run, name="load")
 
     def wait_for_writes(self, count: int) -> None:
-        """Wait until so many more writes were acknowledged."""
+        """Wait until this many more writes were acknowledged."""
         goal = len(self.acknowledged) + count
         words.wait_until(
-            lambda: len(self.acknowledged) >= goal, "writes go on", timeout=_PATIENCE_SECONDS
+            lambda: len(self.acknowledged) >= goal, "writes continue", timeout=_PATIENCE_SECONDS
         )
 
     def __enter__(self) -> Self:

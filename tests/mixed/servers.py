@@ -1,4 +1,4 @@
-"""Ensembles of Apache's servers and ours, by turns on the same data directories."""
+"""Ensembles of Apache's servers and ours, alternately on the same data directories."""
 
 from __future__ import annotations
 

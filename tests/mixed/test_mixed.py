@@ -105,7 +105,7 @@ def diverge(ensemble: MixedEnsemble, leader: int) -> None:
                 "every thread of it stands still",
                 timeout=PATIENCE_SECONDS,
             )
-        client.create_async("/orphan", b"never agreed on")
+        client.create_async("/orphan", b"never committed")
         words.wait_until(
             lambda: log_holds(server, b"/orphan"),
             "the leader has logged it",

@@ -57,7 +57,7 @@ def loopback_names(directory: Path) -> dict[str, str]:
 def running_cluster(
     directory: Path, workers: int = 2, environment: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """A cluster of so many workers with one core each; all of it is gone at the end."""
+    """A cluster of this many workers with one core each; all of it is gone at the end."""
     variables = environment or {}
     with ExitStack() as stack:
         # Held: Spark would take the next port in silence, and nobody would find it there.

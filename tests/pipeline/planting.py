@@ -138,7 +138,7 @@ def second_record(life: Life) -> Planted | None:
 
 
 def _alone(life: Life, *, is_new_epoch: bool) -> tuple[Member, int] | None:
-    """A server logs a write alone and dies; the others go on in a new epoch, without a write."""
+    """A server logs a write alone and dies; the others continue in a new epoch, without a write."""
     whole = whole_servers(life)
     if len(whole) <= life.quorum or not life.history:
         return None

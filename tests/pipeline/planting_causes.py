@@ -37,7 +37,7 @@ def _served(member: Member) -> Tree:
 
 
 def _written_down(life: Life, member: Member) -> bool:
-    """Write the wrong tree to a snapshot and go on; False if clients see no difference later."""
+    """Write the wrong tree to a snapshot and continue; False if clients see no difference later."""
     wrong = _served(member)
     at = life.zxid
     right, life.tree = life.tree, wrong
@@ -96,7 +96,7 @@ def partial_then_snapshot(life: Life) -> Planted | None:
 
 
 def trusting(life: Life) -> Planted | None:
-    """A server of 3.5 or later that goes on without a base: snapshot.trust.empty is on."""
+    """A server of 3.5 or later that continues without a base: snapshot.trust.empty is on."""
     if not life.is_modern or life.version == "3.5":
         return None
     member = _without_base(life)

@@ -203,7 +203,7 @@ def _broken_diff() -> TreeDiff:
 
 
 def broken() -> AuditResult:
-    """A DIFF over a gap: server 3 lacks 1,500 records and goes on."""
+    """A DIFF over a gap: server 3 lacks 1,500 records and continues."""
     coverage = (
         Coverage(
             make_zxid(1, 1),

@@ -143,7 +143,7 @@ def zxids(rows: Iterator[list[ZnodeChange]]) -> list[int]:
 
 
 def three(tmp_path: Path, *counts: int) -> list[Path]:
-    """Servers with the first so many records of one epoch."""
+    """Servers with the first records of one epoch, as many as given for each."""
     return [
         write_log(tmp_path / "e" / str(number), [created(c) for c in range(1, count + 1)])
         for number, count in enumerate(counts)
@@ -215,7 +215,7 @@ def test_records_that_a_server_takes_back__are_passed_over(tmp_path: Path) -> No
 def test_records_that_are_taken_back_and_replaced_in_the_same_file__the_new_ones_count(
     tmp_path: Path,
 ) -> None:
-    """What waits to be agreed on is gone by then; a vote for it would block the others."""
+    """What waits to be committed is gone by then; a vote for it would block the others."""
     logs = three(tmp_path, 4, 2, 2)
     history = history_of(tmp_path / "e")
     assert len(zxids(history.read())) == 2
@@ -353,7 +353,7 @@ def reconfigured(counter: int, voters: int) -> LogEntry:
 
 
 def test_record_that_makes_observers_voters__both_sides_decide_on_it(tmp_path: Path) -> None:
-    """By two of three it is agreed on, by two of the five that it makes it is not."""
+    """By two of three it is committed, by two of the five that it makes it is not."""
     entries = [created(1), created(2), reconfigured(3, voters=5), created(4, total=3)]
     for number, count in enumerate((3, 3, 2, 2, 2)):
         write_log(tmp_path / "e" / str(number), entries[:count])

@@ -188,7 +188,7 @@ def test_garbage_between_two_records__ends_a_run_although_none_is_missing() -> N
         for zxid in (0x100000001, 0x100000002)
     ]
     first = log_of(records[:1])
-    # Reading goes on behind something like an end mark.
+    # Reading continues behind something like an end mark.
     data = first + b"\xff" * 39 + b"B" + log_of(records)[len(first) :]
     rows = summarize(BytesFile(data))
     assert [(row.kind, row.first_zxid) for row in rows] == [

@@ -182,7 +182,7 @@ def follow(spark: SparkSession, place: Path, tries: int = 5) -> None:
         query.awaitTermination()
     except StreamingQueryException as error:
         # Spark gives a Python process ten seconds to start, whatever the load of the machine. The
-        # stream goes on from its checkpoint, as it would after any other failure.
+        # stream continues from its checkpoint, as it would after any other failure.
         if "failed to connect back" not in str(error) or not tries:
             raise
         follow(spark, place, tries - 1)

@@ -221,7 +221,7 @@ def test_vote_of_a_round_far_ahead__is_not_joined() -> None:
 
 
 def test_elections_for_one_who_is_ahead__become_rare() -> None:
-    """Who says so for ever costs an election after 10 minutes, 20, 40, and in the end one a day."""
+    """Who says so forever costs an election after 10 minutes, 20, 40, and in the end one a day."""
     ahead = AheadVoters(patience_ms=1000, pause_ms=100, knocking_ms=100)
     days = 10
     times = range(0, days * 86_400_000, 900)

@@ -501,7 +501,7 @@ def test_restart_of_a_follower__finds_the_leader_again() -> None:
 @pytest.mark.parametrize("asker", [1, 9, 77])
 @pytest.mark.parametrize("candidacy", [ELIGIBLE, EMPTY, BARRED])
 @pytest.mark.parametrize("rounds", [(1, 1), (1, 3), (3, 1)])
-def test_two_servers__never_answer_each_other_for_ever(
+def test_two_servers__never_answer_each_other_forever(
     asker: int, candidacy: Candidacy, rounds: tuple[int, int]
 ) -> None:
     membership = majority(3, observers=[9])

@@ -194,7 +194,7 @@ def test_new_ensemble__starts_in_any_order_when_the_last_voter_is_there(
     world.run()
 
     (leader,) = world.leaders()
-    # Who was late has to learn from those who began; nobody waits for ever.
+    # Who was late has to learn from those who began; nobody waits forever.
     assert all(one.result and one.result.leader == leader for one in world.machines.values())
 
 

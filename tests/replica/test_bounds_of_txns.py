@@ -64,7 +64,7 @@ def entries(count: int) -> AclList:
 
 
 def become(client: Client, count: int) -> None:
-    """Have so many ids."""
+    """Have this many ids."""
     for number in range(count):
         packet = encode(AuthPacket(0, "digest", b"user%d:secret" % number))
         assert error_of(answer(client, OpCode.AUTH, packet)) == 0

@@ -1,4 +1,4 @@
-"""What is committed is applied in several turns if it is much, in order, and others go on."""
+"""What is committed is applied in several turns if it is much, in order, and others continue."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_many_writes__some_are_applied_in_each_turn_and_in_order() -> None:
         assert len(more) <= A_TURN + 1
         answers += more
         turns += 1
-        # Reads go on, and show what is applied.
+        # Reads continue, and show what is applied.
         two.send(turns, OpCode.EXISTS, ExistsRequest(f"/n{len(answers)}", False))
     assert turns >= 100 // A_TURN
     assert answers == [(xid, 0) for xid in range(1, 101)]

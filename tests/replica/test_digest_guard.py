@@ -38,7 +38,7 @@ def test_slips_of_an_apache_leader__pass_if_they_are_few() -> None:
 
 
 def test_tree_that_was_the_apache_leaders_in_an_earlier_epoch__is_fenced() -> None:
-    """Its log may have a hole between the two, behind records that nobody agreed on."""
+    """Its log may have a hole between the two, behind records that nobody committed."""
     tree = Tree()
     guard = DigestGuard(trusts_leader=False)
     assert guard.agrees(tree, entry(tree.digest, 0x300000008))

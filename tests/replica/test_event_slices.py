@@ -77,7 +77,7 @@ class World:
         self.replica.log_durable(Zxid(last))
 
     def turn(self) -> None:
-        """One more turn of the loop: work goes on, and so do those who were put off."""
+        """One more turn of the loop: work continues, and so do those who were put off."""
         self.machine.continue_work()
         for connection in self.service.take_unfinished():
             self.replica.resume(connection)

@@ -78,7 +78,7 @@ class Side:
             replica.receive(connection, data[3:])
 
     def told(self) -> list[list[bytes]]:
-        """What the clients got since the last look; who was told too much at once may go on."""
+        """What the clients got since the last look; who was told too much at once may continue."""
         told = [client.take() for client in self.clients]
         for client in self.clients:
             if client.connection.is_stalled:

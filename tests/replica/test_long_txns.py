@@ -98,7 +98,7 @@ def test_long_multi__takes_turns_and_is_seen_whole_or_not_at_all() -> None:
         assert world.children(world.two) == []
         world.machine.continue_work()
         turns += 1
-    # Decoded, prepared and gathered, each so many at a time.
+    # Decoded, prepared and gathered, each this many at a time.
     assert turns >= 3 * COUNT // SIZE
     assert world.children(world.two) == []
     assert world.one.replies() == []
@@ -329,7 +329,7 @@ def long_ensemble() -> Ensemble:
 
 
 def wait_within(ensemble: Ensemble, is_begun: Callable[[], bool], events: int) -> None:
-    """Let time pass until something has begun, and so many events more."""
+    """Let time pass until something has begun, and this many events more."""
     left = events
 
     def is_done() -> bool:

@@ -17,7 +17,7 @@ OPTIONS = ReplicaOptions(
     container_check_ms=2000,
     prepare=PrepareOptions(slice_size=SIZE),
 )
-# The ends of sessions wait in line with writes, of which so many are made in a turn.
+# The ends of sessions wait in line with writes, of which this many are made in a turn.
 IN_A_TURN = 100
 
 

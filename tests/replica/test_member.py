@@ -139,7 +139,7 @@ def test_report_of_the_disk_that_comes_late__takes_nothing_back() -> None:
     run(leader, lambda member: member.log_durable(late))
     ensemble.write("/c")
     run(leader, lambda member: member.log_durable(late))
-    # It would wait for ever for records that it believes not to be durable.
+    # It would wait forever for records that it believes not to be durable.
     run(leader, lambda member: member.hand_over())
     ensemble.wait_all("all serve again")
 

@@ -1,4 +1,4 @@
-"""Changes of the membership: what is agreed on, what may be, and what a restart knows of it."""
+"""Changes of the membership: what is committed, what may be, and what a restart knows of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_change_that_nobody_heard_of__decides_nothing_and_is_taken_back() -> Non
     assert ask_to_leave(client, others[0]) == []
     head = process_of(leader).store.head
     leader.kill()
-    # It has the change in its log, and tells the others only what it knows to be agreed on.
+    # It has the change in its log, and tells the others only what it knows to be committed.
     leader.start()
     assert process_of(leader).store.head == head
     assert member_of(leader).state.quorums.current.version == before.version
@@ -70,7 +70,7 @@ def test_change_that_nobody_heard_of__decides_nothing_and_is_taken_back() -> Non
     leader.kill()
     for host in others:
         host.start()
-    ensemble.wait_all("the others go on")
+    ensemble.wait_all("the others continue")
     ensemble.write("/b")
     leader.start()
     ensemble.wait_all("it follows")
@@ -94,7 +94,7 @@ def test_change_in_the_log_of_a_leader__needs_the_server_that_is_to_vote() -> No
     assert client.ask(10, OpCode.RECONFIG, observer) == [(10, 0)]
     ensemble.wait_all("it is a member again")
     ensemble.pass_ms(50)
-    # It is in the leader's log, and nobody is told that it is agreed on.
+    # It is in the leader's log, and nobody is told that it is committed.
     for host in (absent, joining, follower):
         process_of(host).pause()
     assert client.ask(11, OpCode.RECONFIG, ReconfigRequest(text, None, None, -1)) == []

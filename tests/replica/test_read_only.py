@@ -1,4 +1,4 @@
-"""A read-only server shows what is known to be agreed on, and nothing else."""
+"""A read-only server shows what is known to be committed, and nothing else."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_write_that_was_never_agreed_on__is_not_shown() -> None:
     assert exists(ensemble, leader, "/agreed") == [(1, 0)]
     assert exists(ensemble, leader, "/orphan") == [(1, ErrorCode.NO_NODE)]
     others[0].start()
-    ensemble.wait_all("it is agreed on now, as a quorum has it")
+    ensemble.wait_all("it is committed now, as a quorum has it")
     assert exists(ensemble, leader, "/orphan") == [(1, 0)]
     others[1].start()
     ensemble.wait_all("all are back")

@@ -31,7 +31,7 @@ def restored(observers: int = 0, later: int = 3) -> tuple[Ensemble, Host]:
         ensemble.write(f"/after{number}")
         ensemble.stop(*world.hosts)
     *others, last = hosts
-    # The checkers, too, forget what was agreed on since, but not what the third has.
+    # The checkers, too, forget what was committed since, but not what the third has.
     known, world.checkers = world.checkers.ledger, Checkers(world.membership)
     ledger = world.checkers.ledger
     ledger.entries = {zxid: known.entries[zxid] for zxid in known.entries if zxid <= agreed}

@@ -121,7 +121,7 @@ def test_who_comes_when_the_server_stops__is_cut_off(
 ) -> None:
     async def dial(server: Live) -> socket.socket:
         port = server.admin_port if is_admin_port else server.port
-        # On the loop, so that it is accepted so many turns before the stop and not earlier.
+        # On the loop, so that it is accepted this many turns before the stop and not earlier.
         connection = socket.create_connection(("127.0.0.1", port), TIMEOUT)
         for _ in range(turns):
             await asyncio.sleep(0)

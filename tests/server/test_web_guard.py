@@ -121,7 +121,7 @@ def test_request_that_comes_byte_by_byte__ends_at_its_deadline(tmp_path: Path) -
         slow.settimeout(0.05)
         sent = 0
         ended = False
-        # A byte every 50 ms would keep a limit on silence alone waiting for ever.
+        # A byte every 50 ms would keep a limit on silence alone waiting forever.
         while not ended and sent < 1000:
             try:
                 slow.sendall(b"G" if sent else b"GET /")

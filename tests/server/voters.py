@@ -37,7 +37,7 @@ def hold_ports(count: int) -> list[int]:
 
 
 def run_on(loop_kind: str, work: Coroutine[Any, Any, None]) -> None:
-    """Run a test's coroutine on a loop of that kind, but not for ever."""
+    """Run a test's coroutine on a loop of that kind, but not forever."""
 
     async def bounded() -> None:
         try:

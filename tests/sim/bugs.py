@@ -146,7 +146,7 @@ BUGS = (
                 "snapshots = sealed.snapshots",
             ),
             Change(
-                # As Apache does: what the log holds at a start is not all agreed on.
+                # As Apache does: what the log holds at a start is not all committed.
                 "keepfast.sim.process",
                 "Process.start",
                 "self.run(self.loop.start)",

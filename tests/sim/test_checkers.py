@@ -86,7 +86,7 @@ class Service:
         return self.zxid
 
     def forget(self, zxid: Zxid) -> None:
-        """The last txn was never agreed on: the honest history goes on without it."""
+        """The last txn was never committed: the honest history continues without it."""
         del self.bodies[zxid]
         self.tree = self.tree_at(Zxid(zxid - 1))
         self._preparer = Preparer(self.tree)
@@ -147,7 +147,7 @@ def other_bytes(service: Service) -> None:
 
 
 def superseded_write(service: Service) -> None:
-    """A record of an old epoch is applied although a later one was agreed on without it."""
+    """A record of an old epoch is applied although a later one was committed without it."""
     stale = service.propose(OpCode.SET_DATA, SetDataRequest("/a", b"stale", -1))
     service.log(_ONE, stale)
     tree = service.tree_at(stale)
@@ -161,7 +161,7 @@ def superseded_write(service: Service) -> None:
 
 
 def hole_in_the_log(service: Service) -> None:
-    """A server applies a record, and its log lacks the one before, which was agreed on."""
+    """A server applies a record, and its log lacks the one before, which was committed."""
     missed = service.propose(OpCode.SET_DATA, SetDataRequest("/a", b"2", -1))
     for server in (_ONE, _THREE):
         service.log(server, missed)

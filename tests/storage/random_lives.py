@@ -33,7 +33,7 @@ class RandomLife:
         self.deaths = 0
 
     def live(self, deaths: int) -> None:
-        """Die so many times; raises InconsistentError if something was lost on the way."""
+        """Die this many times; raises InconsistentError if something was lost on the way."""
         while self.deaths < deaths:
             rng = self._rng
             call = self._disk.calls + rng.randrange(1, _MAX_CALLS)

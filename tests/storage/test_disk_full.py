@@ -364,7 +364,7 @@ def test_write_or_fsync_fails__the_store_is_done_for_and_the_next_start_is_sound
         look_after_failure(server, campaign, str(call))
         if call.operation in ("write_at", "fsync", "datasync"):
             # The machine runs on, and the kernel still shows what the device never got.  Where a
-            # directory could not be synced no file system goes on to be written to.
+            # directory could not be synced no file system continues to be written to.
             restart(server, campaign, str(call))
     tell(f"{failures} failures, {len(campaign.states)} distinct disk states")
 

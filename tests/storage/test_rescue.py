@@ -1,4 +1,4 @@
-"""A rescue keeps what is proven, claims no later epoch than that, and says so for ever."""
+"""A rescue keeps what is proven, claims no later epoch than that, and says so forever."""
 
 from __future__ import annotations
 

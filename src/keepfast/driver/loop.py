@@ -384,7 +384,7 @@ class ServerLoop:
         return self.purge_to(self._retain)
 
     def purge_to(self, retain: int) -> tuple[str, ...]:
-        """As `purge`, and keep so many snapshots."""
+        """As `purge`, and keep this many snapshots."""
         # Not when the snapshot was begun: the server may have been fenced since.
         return self.disk.store.purge(retain) if self.core.may_purge else ()
 

@@ -81,7 +81,7 @@ class RawSession:
         return payloads
 
     def drop(self) -> None:
-        """Leave the server; the session lives on."""
+        """Leave the server; the session survives."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -462,7 +462,7 @@ class Leader:
             config = self.quorums.next
         if not config.version and self._options.is_reconfig_enabled:
             # It was never committed; that this epoch begins with it is. (Where changes are off,
-            # Apache's servers store no version, and would take this one for news for ever.)
+            # Apache's servers store no version, and would take this one for news forever.)
             config = config.with_version(start)
         self._send(
             link, encode_packet(QuorumPacket(PacketType.NEWLEADER.value, start, config.text()))

@@ -25,7 +25,7 @@ class CadenceOptions(msgspec.Struct, frozen=True):
     every: int = 100_000
     # The same by bytes of records; 0: however many.
     every_bytes: int = 4 << 30
-    # At least so many records per 100 znodes of the tree; 0: however large it is. Low: writes to a
+    # At least this many records per 100 znodes of the tree; 0: whatever its size. Low: writes to a
     # large tree pay for snapshots. High: a start replays many records, each of which takes as long
     # as loading 5 znodes.
     every_percent: int = 0
@@ -55,7 +55,7 @@ class SnapshotCadence:
         self._bytes += sum([len(record.entry) for record in records])
 
     def is_due(self, znodes: int) -> bool:
-        """Whether it is time for the next one, of a tree with so many znodes."""
+        """Whether it is time for the next one, of a tree with this many znodes."""
         if self._bytes >= self._due_bytes:
             return True
         return self._records >= self._due and self._records >= self._due_per_znode * znodes

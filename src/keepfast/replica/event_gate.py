@@ -2,7 +2,7 @@
 
 The tree has the txn, but its events go out a few in each turn (events.py). No client may see the
 new state before it is notified of what it watches. So one that watches something that the txn
-changed, or may do so, is not answered until the last of the events is sent. All others go on, and
+changed, or may do so, is not answered until the last of the events is sent. Others continue, and
 are *spared*: what they watch from now on is watched in the new state, and these events are not for
 them. No further txn is applied meanwhile (commit_turns.py), so that events keep their order.
 """

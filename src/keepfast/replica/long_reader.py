@@ -14,7 +14,7 @@ from keepfast.replica.service import Service
 from keepfast.tree import LongTxn, is_long, read_long
 from keepfast.wire import LogEntry, OpCode, decode_entry
 
-# An operation of a txn takes at least so many bytes; the type of a txn stands after the first 28.
+# An operation of a txn takes at least this many bytes; the type of a txn stands after the first 28.
 _MIN_BYTES: Final = 4
 _TYPE_AT: Final = slice(28, 32)
 _LONG_TYPES: Final = frozenset(

@@ -91,7 +91,7 @@ def decode_write(op: int, payload: bytes, offset: int, max_field: int, max_acl_e
 
 
 def may_be_long_multi(size_bytes: int, operations: int) -> bool:
-    """Whether the body of a multi has room for more than so many operations."""
+    """Whether the body of a multi has room for more than this many operations."""
     return size_bytes > operations * _MIN_OPERATION_BYTES
 
 

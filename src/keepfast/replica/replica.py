@@ -293,7 +293,7 @@ class Replica:
         self.handle_all(connection, payloads)
 
     def lost(self, connection: Connection) -> None:
-        """The connection is gone; its session lives on until it expires."""
+        """The connection is gone; its session survives until it expires."""
         self.limits.remove(connection)
         self.service.lost(connection)
 
@@ -361,7 +361,7 @@ class Replica:
     ) -> None:
         """Txns that the leader proposed are committed: apply them, in order. Raises ReplayConflict.
 
-        `applied` hears of each when the tree has it and before the next one is asked for; None
+        `applied` is called with each when the tree has it and before the next is requested; None
         stands for a plain setData, after which the tree had the digest that the txn carries.
         """
         forwarder = self.forwarder

@@ -174,7 +174,7 @@ class Service:
         self.dirty[connection] = None
 
     def lost(self, connection: Connection) -> None:
-        """The connection is gone; its session lives on until it expires."""
+        """The connection is gone; its session survives until it expires."""
         if connection.phase is Phase.CLOSED:
             return
         connection.phase = Phase.CLOSED

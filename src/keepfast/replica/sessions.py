@@ -68,7 +68,7 @@ class SessionTracker:
     def expired(
         self, now_ms: int, most: int, is_silent: Callable[[int, int], bool] = _always
     ) -> list[SessionId]:
-        """The sessions whose deadline has passed, at most so many; they are forgotten.
+        """The sessions whose deadline has passed, at most this many; they are forgotten.
 
         `is_silent`: whether it is known that nobody has heard of a session up to its deadline.
         """

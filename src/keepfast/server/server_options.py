@@ -54,7 +54,7 @@ class ServerOptions:
     snapshot_every: int = 100_000
     # The same by bytes of records; 0: however many.
     snapshot_every_bytes: int = 4 << 30
-    # At least so many records per 100 znodes of the tree; 0: however large it is.
+    # At least this many records per 100 znodes of the tree; 0: however large it is.
     snapshot_every_percent: int = 0
     # Snapshots that a purge keeps; 0: nothing is ever purged.
     retain_snapshots: int = 0

@@ -344,7 +344,7 @@ class MemoryDisk:
         breadth: int = 16,
         rng: random.Random | None = None,
     ) -> Iterator["MemoryDisk"]:
-        """Every outcome of losing power now, each content once; this disk lives on.
+        """Every outcome of losing power now, each content once; this disk is not changed.
 
         Complete for up to `limit_pending` pending operations whose writes touch at most
         `limit_sectors` sectors; beyond that a sample, see `memory_crash.enumerate_choices`.

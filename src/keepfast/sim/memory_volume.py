@@ -232,7 +232,7 @@ class Volume:
         inode.mtime = self.clock()
 
     def sync_file(self, inode: FileInode, kept: int | None = None) -> None:
-        """Make the pending operations durable, or, with `kept`, only so many and lose the rest."""
+        """Make the pending operations durable; with `kept`, only this many, and lose the rest."""
         if kept is None:
             inode.sync()
         else:

@@ -92,7 +92,7 @@ class Stream:
             self.network.transmit(self, side, data)
 
     def close(self, side: int) -> None:
-        """This side ends the stream; the other hears of it after the bytes that were sent."""
+        """This side ends the stream; the other is notified after the bytes that were sent."""
         if self.is_open and self.ends[side] is not None:
             self.ends[side] = None
             self.network.transmit(self, side, _FAREWELL)

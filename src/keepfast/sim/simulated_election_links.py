@@ -57,7 +57,7 @@ class _End:
         self.process.run(lambda: self.process.loop.notification(self.peer, vote))
 
     def greet(self) -> None:
-        """The connection is new: the member hears of it, and the last vote is repeated."""
+        """The connection is new: the member is notified, and the last vote is repeated."""
         self.process.run(lambda: self.process.loop.peer_linked(self.peer))
         last = self.process.last_votes.get(self.peer)
         if last is not None:

@@ -115,7 +115,7 @@ _CLOSE_SESSION: Final = OpCode.CLOSE_SESSION.value
 _CREATE_CONTAINER: Final = OpCode.CREATE_CONTAINER.value
 _NO_OWNER: Final = bytes(8)
 _LAST_INT: Final = (1 << 31) - 1
-# A name that begins so may be no name at all; a character takes at most so many bytes.
+# A name that begins so may be no name at all; a character takes at most this many bytes.
 _ODD_STARTS: Final = frozenset(("", "."))
 _CHARACTER_BYTES: Final = 4
 
@@ -143,7 +143,7 @@ class Preparer:
         self.plain_sets = PlainSets(tree, self._pending, self._sessions)
         self._ephemeral_sizes = EphemeralSizes(self._pending)
         fitting = self._options.max_txn_bytes - _CLOSE_SESSION_BYTES
-        # Paths of so many characters are short enough whatever they are.
+        # Paths of this many characters are short enough whatever they are.
         self._short_path = self._options.max_path_bytes // _CHARACTER_BYTES - 1
         self._max_ephemeral_bytes = min(self._options.max_ephemeral_bytes or fitting, fitting)
 

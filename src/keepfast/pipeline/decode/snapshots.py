@@ -60,7 +60,7 @@ _ACL_CODEC = exact_codec_of(ACL)
 _MAX_FIELD = 128 << 20
 _WINDOW_SIZE = 8 << 20
 _GUESS_DISTANCE = 16 << 10
-# Whoever follows so many records, or so many bytes of them, has not begun inside of one.
+# Whoever follows this many records, or this many bytes of them, has not begun inside of one.
 _SURE_RECORDS, _SURE_BYTES = 64, _WINDOW_SIZE // 2
 # More than all seals take.
 _TAIL_LIMIT = 4096
@@ -265,7 +265,7 @@ class SnapshotReader:
                     return
                 _check_lengths(view, stopped, stream.offset)
                 stream.position += stopped
-            # Twice as much each time: a znode larger than the window must not be joined for ever.
+            # Twice as much each time: a znode larger than the window must not be joined forever.
             left = len(stream.buffer) - stream.position
             if not stream.fill(left + 1, max(2 * left, _WINDOW_SIZE)):
                 raise CorruptSnapshot("ends inside the znodes", None, stream.offset + left)

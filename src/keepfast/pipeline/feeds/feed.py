@@ -227,7 +227,7 @@ def follow_history(
 ) -> FollowedFeed:
     """Start to follow; a feed that `out` holds continues where it ended.
 
-    `on_batch` hears of each micro-batch that is complete, on another thread.
+    `on_batch` is called with each complete micro-batch, on another thread.
     """
     for place in places:
         if is_remote(place):

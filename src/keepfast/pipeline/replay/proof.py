@@ -232,7 +232,7 @@ def closer_look(plan: ReplayPlan, proof: ChainProof) -> CloserLook:
 
 
 def _records_after(history: Sequence[Piece], zxid: int, count: int) -> int:
-    """The zxid so many records after one; beyond all if there are fewer."""
+    """The zxid this many records after one; beyond all if there are fewer."""
     for piece in history:
         low = max(piece.first, zxid + 1)
         left = piece.last - low + 1
