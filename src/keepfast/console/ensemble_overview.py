@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ _MAX_LAG: Final = 1000
 _LOW_DISK_BYTES: Final = 512 << 20
 # Under load the trees of two servers are seldom seen at one zxid: rounds without a comparison.
 _PATIENT_ROUNDS: Final = 8
+# Apache's servers add the commit they were built from.
+_BUILD: Final = re.compile(r"-[0-9a-f]{40}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,11 @@ def overview_of(
         if finding.kind != "digest-unknown" or picture.uncompared_rounds >= _PATIENT_ROUNDS
     ]
     findings += _more_findings(picture, local)
-    findings.sort(key=lambda one: one["level"] != "bad")
     quorum = _quorum(picture)
+    if quorum["unasked"]:
+        findings = [one for one in findings if one["kind"] != "leader-unknown"]
+        findings.append(_not_asked(picture, quorum["unasked"]))
+    findings.sort(key=lambda one: one["level"] != "bad")
     return {
         "at": picture.time_ms,
         "connect": connect,
@@ -51,7 +57,6 @@ def overview_of(
         "quorum": quorum,
         "findings": findings,
         "servers": [_server(one, picture, local.get(one.address)) for one in picture.servers],
-        "unknown_members": [one.server_id for one in picture.members if one.client is None],
     }
 
 
@@ -68,7 +73,9 @@ def _quorum(picture: Picture) -> dict[str, Any]:
     voters = frozenset().union(*(one.voters for one in statuses))
     if not voters:
         voters = frozenset(one.server_id for one in picture.members if not one.is_observer)
+    unasked = _unasked(picture, voters)
     serving = {one.server_id for one in statuses if one.is_serving and one.server_id is not None}
+    is_led = any(one.is_serving and one.role in ("follower", "observer") for one in statuses)
     is_alone = any(one.role == "standalone" and one.is_serving for one in statuses)
     count = len(voters) or len(statuses)
     present = len(serving & voters) if voters else sum(one.is_serving for one in statuses)
@@ -79,10 +86,25 @@ def _quorum(picture: Picture) -> dict[str, Any]:
         "count": count,
         "present": present,
         "needed": needed,
-        "has_quorum": is_alone or (present >= needed and picture.verdict.leader is not None),
+        "unasked": unasked,
+        # A server follows only who has a quorum: also where nobody named the others.
+        "has_quorum": is_alone
+        or (present >= needed and picture.verdict.leader is not None)
+        or (is_led and bool(unasked)),
         "may_lose": max(present - needed, 0),
         "is_alone": is_alone,
     }
+
+
+def _unasked(picture: Picture, voters: frozenset[int]) -> list[int]:
+    """Members whose client ports nobody named; none where a server that was asked has no id."""
+    asked = {one.status.server_id for one in picture.servers}
+    members = voters | {one.server_id for one in picture.members}
+    return [] if None in asked else sorted(members - asked)
+
+
+def _servers(ids: Sequence[int]) -> str:
+    return f"{'server' if len(ids) == 1 else 'servers'} {', '.join(map(str, ids))}" if ids else ""
 
 
 def _sentence(picture: Picture, quorum: dict[str, Any]) -> str:
@@ -90,10 +112,15 @@ def _sentence(picture: Picture, quorum: dict[str, Any]) -> str:
     if quorum["is_alone"]:
         return "One server, standalone: it serves."
     count = f"{quorum['present']} of {quorum['count']} voters serve"
+    unasked = _servers(quorum["unasked"])
+    if leader is None and quorum["has_quorum"]:
+        return f"The leader is among the servers that were not asked: {unasked}."
     if leader is None:
         return f"{count}; there is no leader, so nothing can be written."
     name = leader.address if leader.server_id is None else f"server {leader.server_id}"
     lose = quorum["may_lose"]
+    if unasked:
+        return f"{count}, {name} leads in epoch {leader.epoch}; not asked: {unasked}."
     spare = "no further one may fail" if not lose else f"{lose} more may fail"
     return f"{count}, {name} leads in epoch {leader.epoch}; {spare}."
 
@@ -111,6 +138,21 @@ def _finding(finding: StatusFinding, picture: Picture) -> dict[str, Any]:
         "server": None if finding.server is None else str(finding.server),
         "command": command,
         "hint": hint,
+    }
+
+
+def _not_asked(picture: Picture, unasked: Sequence[int]) -> dict[str, Any]:
+    names = ",".join(str(one.address) for one in picture.servers)
+    whose = "its client port" if len(unasked) == 1 else "their client ports"
+    member = "is a member" if len(unasked) == 1 else "are members"
+    sentence = f"{_servers(unasked)} {member} too, but the configuration does not name {whose}"
+    return {
+        "level": "warning",
+        "kind": "not-asked",
+        "sentence": sentence[:1].upper() + sentence[1:],
+        "server": None,
+        "command": f"keepfast console {names},HOST:PORT",
+        "hint": f"Start the console with {whose}.",
     }
 
 
@@ -181,7 +223,7 @@ def _server(server: WatchedServer, picture: Picture, local: LocalFacts | None) -
         "address": str(server.address),
         "id": status.server_id,
         "kind": _kind(status),
-        "version": status.version.partition(",")[0],
+        "version": _BUILD.sub("", status.version.partition(",")[0]),
         "is_reached": status.is_reached,
         "is_serving": status.is_serving,
         "role": (status.role or "unknown") if status.is_reached else "down",

@@ -94,7 +94,7 @@ class Series:
         seconds = max(now_s - before.time_s, 0.001)
         self.requests.append(round((received - before.received) / seconds, 1))
         done = requests - before.requests
-        self.latency.append(round((latency - before.latency_ms) / done, 3) if done > 0 else 0.0)
+        self.latency.append(round((latency - before.latency_ms) / done, 3) if done > 0 else None)
         has_both = written is not None and before.written is not None
         grown = (written or 0.0) - (before.written or 0.0)
         self.writes.append(round(grown / seconds, 1) if has_both and grown >= 0 else None)

@@ -10,8 +10,7 @@ export class OverviewView {
     this.banner = h("section", { class: "banner", "aria-live": "polite" }, h("p", { class: "dim" }, "Asking the servers…"));
     this.problems = h("section", { class: "problems", "aria-label": "What is wrong" });
     this.servers = h("section", { class: "servers", "aria-label": "Servers" });
-    this.note = h("p", { class: "dim note" });
-    place.append(h("h1", { class: "offscreen" }, "Overview"), this.banner, this.problems, this.servers, this.note);
+    place.append(h("h1", { class: "offscreen" }, "Overview"), this.banner, this.problems, this.servers);
     this.cards = new Map();
     this.stops = [stream.on("overview", (overview) => this.update(overview))];
     if (OverviewView.last) this.update(OverviewView.last);
@@ -35,8 +34,6 @@ export class OverviewView {
       showServer(card, server);
     }
     for (const [address, card] of this.cards) if (!seen.has(address)) { card.remove(); this.cards.delete(address); }
-    const unknown = overview.unknown_members;
-    this.note.textContent = unknown.length ? `Server ${unknown.join(", ")} is a member too; the configuration does not name its client port. Name it on the command line to see it.` : "";
   }
 
   showBanner(overview) {
@@ -65,19 +62,20 @@ export class OverviewView {
 function quorumPicture(overview) {
   const { quorum, servers } = overview;
   const members = servers.map((one) => ({ name: one.id === null ? "?" : String(one.id), role: one.role, isServing: one.is_serving, isVoter: one.id === null || !quorum.voters.length || quorum.voters.includes(one.id) }));
+  for (const id of quorum.unasked) members.push({ name: String(id), isUnasked: true, isVoter: quorum.voters.includes(id) });
   const size = 46, gap = 12, width = Math.max(members.length * (size + gap) - gap, size);
   const root = s("svg", { viewBox: `-4 -4 ${width + 8} ${size + 30}`, class: "quorum", role: "img",
-    "aria-label": `${quorum.present} of ${quorum.count} voters serve, ${quorum.needed} are needed` });
+    "aria-label": `${quorum.present} of ${quorum.count} voters serve, ${quorum.needed} are needed${quorum.unasked.length ? `; not asked: ${quorum.unasked.join(", ")}` : ""}` });
   members.forEach((one, index) => {
     const x = index * (size + gap) + size / 2, y = size / 2;
-    root.append(s("circle", { cx: x, cy: y, r: size / 2 - 1.5, class: `member ${one.isServing ? "serving" : "away"}${one.role === "leader" ? " leader" : ""}${one.isVoter ? "" : " observer"}` }),
+    root.append(s("circle", { cx: x, cy: y, r: size / 2 - 1.5, class: `member ${one.isServing ? "serving" : one.isUnasked ? "unasked" : "away"}${one.role === "leader" ? " leader" : ""}${one.isVoter ? "" : " observer"}` }),
       s("text", { x, y: y + 6, "text-anchor": "middle", class: one.isServing ? "serving" : "away" }, one.name));
   });
   const done = Math.min(quorum.present / Math.max(quorum.count, 1), 1) * width, need = quorum.needed / Math.max(quorum.count, 1) * width;
   root.append(s("rect", { x: 0, y: size + 10, width, height: 7, rx: 3.5, class: "track" }),
     s("rect", { x: 0, y: size + 10, width: done, height: 7, rx: 3.5, class: quorum.has_quorum ? "done" : "short" }),
     s("line", { x1: need, y1: size + 6, x2: need, y2: size + 21, class: "need" }));
-  return h("div", { class: "quorum-box" }, root, h("p", { class: "dim" }, quorum.is_alone ? "no quorum needed" : `${quorum.present} present, ${quorum.needed} needed`));
+  return h("div", { class: "quorum-box" }, root, h("p", { class: "dim" }, quorum.is_alone ? "no quorum needed" : quorum.unasked.length ? `${quorum.present} present, ${quorum.unasked.length} not asked, ${quorum.needed} needed` : `${quorum.present} present, ${quorum.needed} needed`));
 }
 
 // -- one server ----------------------------------------------------------------------------------
@@ -103,8 +101,7 @@ function standing(server) {
   return h("p", { class: `standing ${classes[server.standing] || "warning"}` }, h("b", {}, server.standing || "unknown"), " ", inline(server.standing_reason));
 }
 function figures(server) {
-  const lag = server.role === "leader" || server.role === "standalone" ? null : server.lag;
-  const rows = [["epoch", server.epoch], ["zxid", server.zxid && h("span", { class: "mono" }, server.zxid)], lag !== null && ["lag", lag === 0 ? "none" : count(lag)],
+  const rows = [["epoch", server.epoch], ["zxid", server.zxid && h("span", { class: "mono" }, server.zxid)], server.role !== "standalone" && ["lag", server.lag === null ? "–" : server.lag === 0 ? "none" : count(server.lag)],
     ["clients", count(server.connections)], server.sessions !== null && ["sessions", count(server.sessions)], server.znodes !== null && ["znodes", count(server.znodes)], server.watches !== null && ["watches", count(server.watches)]];
   return h("dl", { class: "figures" }, rows.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value === null || value === undefined ? "–" : value))));
 }
