@@ -174,6 +174,56 @@ def start(*arguments: str | Path) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.parametrize("arguments", [("verify", HEALTHY), ("--help",), ("manual",)])
+def test_no_space_for_the_output__exit_code_4_and_a_sentence(
+    arguments: tuple[str | Path, ...],
+) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*KEEPFAST, *map(str, arguments)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=plain_environment(),
+            check=False,
+        )
+    sentence = b"keepfast: the output could not be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (4, sentence)
+
+
+@pytest.mark.parametrize(
+    ("streams", "path", "code"),
+    [
+        *(("2>&-", HEALTHY, 0), ("2>&-", "missing", 2), ("2>/dev/full", "missing", 2)),
+        *((">&-", HEALTHY, 0), ("<&- >&- 2>&-", "missing", 2)),
+    ],
+)
+def test_streams_that_are_closed_or_full__the_same_exit_code(
+    streams: str, path: str | Path, code: int
+) -> None:
+    script = f'exec "$@" {streams}'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *KEEPFAST, "verify", str(path)],
+        capture_output=True,
+        env=plain_environment(),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+def test_closed_standard_error__no_file_gets_its_number(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from keepfast.cli import main; main(['version']); "
+        f"print(os.open({str(tmp_path / 'log')!r}, os.O_CREAT | os.O_WRONLY) > 2)"
+    )
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        env=plain_environment(),
+        check=False,
+    )
+    assert done.stdout.endswith(b"True\n")
+
+
 def test_ctrl_c_in_the_middle_of_output__exit_code_130_and_silence(long_log: Path) -> None:
     with start("inspect", long_log) as process:
         assert process.stdout is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from keepfast.client import ServerAddress, ServerStatus, judge
@@ -15,14 +16,8 @@ _HASH = "293c895a8d966a3ecb92872be4a1daf87d725da2"
 
 def status(id: int, role: str, **fields: Any) -> ServerStatus:
     address = ServerAddress("127.0.0.1", 2180 + id)
-    is_led = role in ("leader", "follower")
-    return ServerStatus(
-        address,
-        **{
-            **dict(is_reached=True, is_serving=is_led, role=role, server_id=id, voters=_THREE),
-            **fields,
-        },
-    )
+    found = ServerStatus(address, True, role != "looking", role=role, server_id=id, voters=_THREE)
+    return replace(found, **fields)
 
 
 def overview(*statuses: ServerStatus) -> dict[str, Any]:
@@ -60,8 +55,11 @@ def test_two_of_three_named__the_third_is_not_counted_as_failed() -> None:
 
 
 def test_nobody_leads_one_that_looks_for_a_leader__is_wrong() -> None:
-    document = overview(status(1, "looking", problem="no leader"))
+    document = overview(status(1, "looking", problem="no quorum: only server 1 can vote"))
     assert document["level"] == "bad"
+    # Its files are not what is wrong.
+    (finding,) = [one for one in document["findings"] if one["kind"] == "not-serving"]
+    assert (finding["command"], finding["hint"][:15]) == ("", "It serves again")
     assert "nothing can be written" in document["sentence"]
     assert not document["quorum"]["has_quorum"]
 
@@ -76,6 +74,8 @@ def test_all_asked__one_down__is_counted() -> None:
         "2 of 3 voters serve, server 3 leads in epoch 1; no further one may fail."
     )
     assert kinds(document) == ["down"]
+    sentence = document["findings"][0]["sentence"]
+    assert sentence == "Server 2 (127.0.0.1:2182) cannot be reached"
 
 
 def test_version_of_apache__without_the_commit_it_was_built_from() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from pathlib import Path
 from threading import Event
@@ -14,7 +15,7 @@ from keepfast.pipeline.files.layout import discover
 from keepfast.pipeline.watch import rounds
 from keepfast.pipeline.watch import watching as watching_module
 from keepfast.pipeline.watch.alerts import grave
-from keepfast.pipeline.watch.checkpoint import CheckpointBusy, CheckpointUnusable
+from keepfast.pipeline.watch.checkpoint import Checkpoint, CheckpointBusy, CheckpointUnusable
 from keepfast.pipeline.watch.watching import Look, Watching, WatchOptions, WatchRefused
 from keepfast.tree import CONFIG
 from keepfast.wire import (
@@ -222,6 +223,25 @@ def test_checkpoint__is_of_one_process_and_lies_elsewhere(tmp_path: Path) -> Non
         Watching(WatchOptions((place,), str(tmp_path / "other")))
     with pytest.raises(WatchRefused, match="which is watched"):
         Watching(WatchOptions((place,), f"{place}/c.sqlite"))
+
+
+def test_full_disk__is_said_and_no_checkpoint_is_called_wrong(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path / "c.sqlite"))
+    checkpoint.put_text("kind", "before", b"kept")
+    checkpoint._database.execute("PRAGMA max_page_count = 1")
+    reason = "cannot be written: database or disk is full"
+    with pytest.raises(CheckpointUnusable, match=reason), checkpoint.changing():
+        checkpoint.put_text("kind", "before", b"lost")
+        checkpoint.put_text("kind", "large", bytes(1 << 20))
+    assert checkpoint.texts("kind") == {"before": b"kept"}
+    checkpoint.close()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))
+    try:
+        with pytest.raises(CheckpointUnusable, match=r"new.sqlite cannot be written"):
+            Checkpoint(str(tmp_path / "new.sqlite"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 def test_emptied_directory__is_waited_for(tmp_path: Path) -> None:

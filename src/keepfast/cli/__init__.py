@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Files and directories that it creates are private (0600, 0700), unless KEEPFAST_UMASK widens
     that.
     """
+    _open_closed_streams()
     text = os.environ.get(_UMASK_VARIABLE, f"{_PRIVATE_UMASK:03o}")
     if len(text) != len("077") or any(digit not in "01234567" for digit in text):
         sentence = f"{_UMASK_VARIABLE} must be three octal digits, such as 027, not {text!r}"
@@ -32,6 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(list(sys.argv[1:] if arguments is None else arguments))
     finally:
         os.umask(before)
+
+
+def _open_closed_streams() -> None:
+    """Have standard streams that were closed (`2>&-`) lead nowhere.
+
+    Otherwise the next file that is opened, perhaps a transaction log, gets the number of one, and
+    whatever is written to standard error ends up in it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
 def _run(words: list[str]) -> int:

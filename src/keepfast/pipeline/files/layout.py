@@ -197,7 +197,7 @@ def _add_entry(directory: Directory, entry: os.DirEntry[str]) -> None:
 
 
 def _leads_up(link: str) -> bool:
-    """Whether a link leads to a directory above it: following it would never end."""
+    """Whether a link leads to a directory above it: it would be listed again and again."""
     target = os.path.realpath(link)
     return os.path.commonpath((target, os.path.realpath(os.path.dirname(link)))) == target
 

@@ -6,6 +6,7 @@ file system allows: local ones are renamed, objects appear when they are closed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -53,9 +54,7 @@ def write_file(out: str, name: str, text: str, spark: SparkSession | None = None
     if not is_remote(out):
         path = os.path.join(local_path(out), name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(f"{path}.tmp", "wb") as file:
-            file.write(data)
-        os.replace(f"{path}.tmp", path)
+        _write_local(path, data)
         return
     address = f"{out.rstrip('/')}/{name}"
     try:
@@ -67,6 +66,20 @@ def write_file(out: str, name: str, text: str, spark: SparkSession | None = None
             _write_with_hadoop(address, data, spark)
     except OSError as error:
         raise PlaceError(address, f"cannot be written: {error.strerror or error}") from error
+
+
+def _write_local(path: str, data: bytes) -> None:
+    """Whole, or not at all; a disk that is full is not left fuller than it was."""
+    temporary = f"{path}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        # A write does not know the name.
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def _write_with_fsspec(address: str, data: bytes) -> bool:

@@ -66,6 +66,9 @@ class Checkpoint:
             ) from error
         try:
             self._database = self._opened()
+        except sqlite3.OperationalError as error:
+            os.close(self._lock)
+            raise CheckpointUnusable(f"{path} cannot be written: {error}") from error
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
             raise CheckpointUnusable(
@@ -93,14 +96,17 @@ class Checkpoint:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """All changes of the block, or none of them."""
-        self._database.execute("BEGIN IMMEDIATE")
+        """All changes of the block, or none of them; raises CheckpointUnusable on a full disk."""
         try:
+            self._database.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
+            self._database.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            raise CheckpointUnusable(f"{self.path} cannot be written: {error}") from error
+        finally:
+            # SQLite itself may have ended it.
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
 
     # -- texts: facts of files, positions ----------------------------------------------------------
 
