@@ -272,6 +272,7 @@ def printed_on_a_terminal(*arguments: str | Path, **environment: str) -> str:
 def test_colour__on_a_terminal_only_and_not_with_no_color() -> None:
     assert "\x1b[32mWHOLE" in printed_on_a_terminal("verify", HEALTHY)
     assert "\x1b" not in printed_on_a_terminal("verify", HEALTHY, NO_COLOR="1")
+    assert "\x1b" not in printed_on_a_terminal("verify", HEALTHY, TERM="dumb")
     assert "\x1b" not in run("verify", HEALTHY).out
 
 

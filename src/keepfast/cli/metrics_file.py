@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Final
@@ -86,4 +87,6 @@ def _write(path: str, registry: CollectorRegistry, what: str, exit_code: int) ->
             file.write(generate_latest(registry))
         os.replace(temporary, path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
         raise CommandFailed(f"--metrics {path}: cannot be written: {error.strerror}") from error

@@ -2,7 +2,7 @@
 
 Answers go to standard output, everything else to standard error. Text is for people and may change;
 JSON has a `schema` field and is stable. Colour and progress bars appear on a terminal only, and
-colour not where NO_COLOR is set (no-color.org).
+colour neither where NO_COLOR is set (no-color.org) nor where TERM is dumb.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Out:
         self._size = 0
         # Placeholder for ESC until it is written, so that untrusted text cannot contain one.
         self._escape = f"\x1b{secrets.token_hex(8)}"
-        self.has_colour = self._stream.isatty() and not os.environ.get("NO_COLOR")
+        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        self.has_colour = self._stream.isatty() and not is_plain
 
     def line(self, text: str = "") -> None:
         """Print a line."""
