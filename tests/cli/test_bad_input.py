@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import stat
 import struct
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from keepfast.cli.help_layout import COMMAND_GROUPS
 from tests.cli.runs import TIMEOUT_SECONDS, Result, call
 
 LOG_START = b"ZKLG" + struct.pack(">iq", 2, 0)
@@ -20,6 +22,9 @@ SNAPSHOT_START = b"ZKSN" + struct.pack(">iq", 2, -1)
 HUGE_LENGTH = 0x7FFFFFFF
 HUGE_FILE_BYTES = 5 << 30
 MEMORY_LIMIT_BYTES = 1 << 30
+
+
+COMMANDS = [name for names in COMMAND_GROUPS.values() for name in names if name != "shell"]
 
 
 def sparse(path: Path, start: bytes) -> None:
@@ -140,6 +145,42 @@ def test_variable_that_is_not_set__not_the_directory_one_is_in(
     result = call(capsys, *arguments)
     assert result.code == 2
     result.check_sentence("an argument is empty")
+
+
+HUGE = "99999999999999999999"
+
+
+@pytest.mark.parametrize("command", [*COMMANDS])
+def test_number_beyond_every_use__refused_by_every_option_that_takes_one(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    shown = call(capsys, *command.split(), "--help").out
+    # What each needs besides; none of it is looked at before the numbers are.
+    needed = {"simulate": ("--seeds", "1"), "history": ("--out", "x"), "backup": ("--to", "x")}
+    words = ("/a", "x") if command in ("who", "inspect blame") else ("x",)
+    words = () if command == "simulate" else words
+    for option in re.findall(r"^ +(--[a-z-]+|-n) +(?:N|P|SECONDS)\b", shown, re.MULTILINE):
+        result = call(capsys, *command.split(), *words, *needed.get(command, ()), option, HUGE)
+        assert result.code == 2, (option, result)
+        result.check_sentence(f"'{option}'")
+
+
+@pytest.mark.parametrize("host", ["a\nb:1", "a b:1", "a\x1b[31m:1"])
+def test_name_that_no_host_has__refused(capsys: pytest.CaptureFixture[str], host: str) -> None:
+    result = call(capsys, "status", host)
+    assert result.code == 2
+    result.check_sentence("is not host:port")
+
+
+def test_console_on_directories_that_are_not_there__says_so_before_it_serves(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for name, reason in (("missing", "there is no such directory"), ("file", "is a file")):
+        command = ("console", "127.0.0.1:1", "--listen", "nowhere", "--data", tmp_path / name)
+        result = call(capsys, *command)
+        assert result.code == 2
+        result.check_sentence(name, reason)
 
 
 def test_file_in_place_of_a_directory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -158,6 +158,23 @@ def test_ctrl_c__exit_code_130_and_silence(
     assert call(capsys, "verify", HEALTHY) == (130, "", "")
 
 
+def test_ctrl_c_while_modules_are_loaded__exit_code_130_and_silence() -> None:
+    script = """
+import sys
+from keepfast.cli import main
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "keepfast.cli.app":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+sys.exit(main(["verify", "x"]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 @pytest.fixture(scope="module")
 def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("long") / "log.100000001"

@@ -14,6 +14,7 @@ from typing import Final
 _PRIVATE_UMASK: Final = 0o077
 _UMASK_VARIABLE: Final = "KEEPFAST_UMASK"
 _UNUSABLE: Final = 2
+_INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = os.umask(int(text, 8))
     try:
         return _run(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        return _INTERRUPTED  # while modules were loaded: no command had begun
     finally:
         os.umask(before)
 

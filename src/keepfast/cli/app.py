@@ -21,7 +21,7 @@ from keepfast.cli.backup_commands import add_backup_commands
 from keepfast.cli.bench_command import bench_command
 from keepfast.cli.ensemble_commands import add_ensemble_commands
 from keepfast.cli.help_layout import CommandGroups, Commands, ShellCommand
-from keepfast.cli.output import CommandFailed, ExitCode
+from keepfast.cli.output import MAX_COUNT, CommandFailed, ExitCode
 from keepfast.cli.pipeline_commands import Places, add_pipeline_commands
 from keepfast.cli.watch_command import watch_command
 from keepfast.cli.who_command import who_command
@@ -61,7 +61,8 @@ Redact = Annotated[
     bool, typer.Option("--redact", help="Show data as its length and the start of its SHA-256.")
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", min=0, metavar="N", help="Show at most N entries.")
+    int | None,
+    typer.Option("--limit", min=0, max=MAX_COUNT, metavar="N", help="Show at most N entries."),
 ]
 Directory = Annotated[
     str, typer.Argument(metavar="DIR", help="A dataDir, or the version-2 inside it.")
@@ -141,7 +142,11 @@ def verify_command(
     retain: Annotated[
         int,
         typer.Option(
-            "--retain", min=1, metavar="N", help="Show what a purge to N snapshots would delete."
+            "--retain",
+            min=1,
+            max=MAX_COUNT,
+            metavar="N",
+            help="Show what a purge to N snapshots would delete.",
         ),
     ] = 3,
     as_json: AsJson = False,
@@ -433,13 +438,18 @@ def shell_command(context: typer.Context) -> Work:
 
 @app.command("simulate")
 def simulate_command(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="How many to run.")],
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, max=MAX_COUNT, metavar="N", help="How many to run.")
+    ],
     first: Annotated[
-        int, typer.Option("--first", min=0, metavar="N", help="Where the seeds start.")
+        int,
+        typer.Option("--first", min=0, max=MAX_COUNT, metavar="N", help="Where the seeds start."),
     ] = 0,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, metavar="N", help="Processes; without it, one per core."),
+        typer.Option(
+            "--jobs", min=1, max=1000, metavar="N", help="Processes; without it, one per core."
+        ),
     ] = None,
     master: Annotated[
         str | None,

@@ -38,7 +38,10 @@ def backup_command(
         ),
     ] = None,
     admin_port: Annotated[
-        int, typer.Option("--admin-port", metavar="P", help="HOST:PORT: its admin server.")
+        int,
+        typer.Option(
+            "--admin-port", min=1, max=65535, metavar="P", help="HOST:PORT: its admin server."
+        ),
     ] = 8080,
     auth: Annotated[
         str | None,

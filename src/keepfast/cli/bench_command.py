@@ -22,10 +22,15 @@ _InFlight = Annotated[
     int | None,
     typer.Option("--in-flight", min=1, max=10_000, help="Requests in flight per session."),
 ]
-_Keys = Annotated[int, typer.Option("--keys", min=1, help="Znodes that are read and set.")]
-_ValueBytes = Annotated[int, typer.Option("--value-bytes", min=0, help="Size of each value.")]
+_Keys = Annotated[
+    int, typer.Option("--keys", min=1, max=10_000_000, help="Znodes that are read and set.")
+]
+_ValueBytes = Annotated[
+    int, typer.Option("--value-bytes", min=0, max=1 << 30, help="Size of each value.")
+]
 _Children = Annotated[
-    int, typer.Option("--children", min=1, help="Children of the znode that is listed.")
+    int,
+    typer.Option("--children", min=1, max=10_000_000, help="Children of the znode that is listed."),
 ]
 _Root = Annotated[
     str,

@@ -49,6 +49,8 @@ def console(arguments: ConsoleArguments) -> int:
         if error.name in ("starlette", "uvicorn"):
             raise CommandFailed(_MISSING, ExitCode.REFUSED) from error
         raise
+    for place in arguments.places:
+        _check_place(place)
     options = ConsoleOptions(
         target=_target(arguments.servers),
         places=arguments.places,
@@ -68,6 +70,17 @@ def console(arguments: ConsoleArguments) -> int:
     except ConsoleRefused as error:
         raise CommandFailed(str(error), ExitCode.REFUSED) from error
     return ExitCode.OK
+
+
+def _check_place(place: str) -> None:
+    """Servers' directories may still be empty, but a name that is wrong never fills."""
+    from keepfast.pipeline import is_remote, local_path, split_place
+
+    for part in filter(None, split_place(place)):
+        if not is_remote(part) and not os.path.isdir(local_path(part)):
+            is_there = os.path.exists(local_path(part))
+            reason = "is a file" if is_there else "there is no such directory"
+            raise CommandFailed(f"--data {part}: {reason}; name the servers' data directories")
 
 
 def _say_address(address: str) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from keepfast.cli.output import MAX_SECONDS
+
 Work = Callable[[], int]
 
 
@@ -49,7 +51,12 @@ Master = Annotated[str | None, typer.Option(metavar="URL", help="Spark for audit
 Audits = Annotated[str, typer.Option(metavar="DIR", help="Where audits are kept.")]
 Interval = Annotated[
     float,
-    typer.Option(min=0.1, metavar="SECONDS", help="Time between two requests to each server."),
+    typer.Option(
+        min=0.1,
+        max=MAX_SECONDS,
+        metavar="SECONDS",
+        help="Time between two requests to each server.",
+    ),
 ]
 AuditLog = Annotated[
     str | None, typer.Option("--audit-log", metavar="FILE", help="A log of who changed what.")

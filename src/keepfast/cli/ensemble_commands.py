@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from keepfast.cli.console_command import console_command
+from keepfast.cli.output import MAX_SECONDS
 
 Work = Callable[[], int]
 
@@ -75,10 +76,19 @@ def status_command(
     ],
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Timeout of each request."),
+        typer.Option(
+            "--timeout",
+            min=0.1,
+            max=MAX_SECONDS,
+            metavar="SECONDS",
+            help="Timeout of each request.",
+        ),
     ] = 2.0,
     admin_port: Annotated[
-        int, typer.Option("--admin-port", metavar="P", help="Where admin servers listen.")
+        int,
+        typer.Option(
+            "--admin-port", min=1, max=65535, metavar="P", help="Where admin servers listen."
+        ),
     ] = 8080,
     as_json: AsJson = False,
 ) -> Work:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from keepfast.cli.backup_commands import MetricsFile
+from keepfast.cli.output import MAX_SECONDS
 
 Work = Callable[[], int]
 
@@ -90,10 +91,15 @@ def history_command(
     ] = False,
     quorum: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Servers that must hold a record; else a majority."),
+        typer.Option(
+            min=1, max=1000, metavar="N", help="Servers that must hold a record; else a majority."
+        ),
     ] = None,
     interval: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks, with --follow.")
+        float,
+        typer.Option(
+            min=0.1, max=MAX_SECONDS, metavar="SECONDS", help="Between two looks, with --follow."
+        ),
     ] = 1.0,
     master: Master = None,
     conf: Conf = None,

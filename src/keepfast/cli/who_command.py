@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from keepfast.cli.output import MAX_COUNT
+
 
 def who_command(
     path: Annotated[str, typer.Argument(metavar="/path", help="The path of a znode.")],
@@ -28,7 +30,8 @@ def who_command(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="Only the last N changes.")
+        int | None,
+        typer.Option("--limit", min=1, max=MAX_COUNT, metavar="N", help="Only the last N changes."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on standard output.")

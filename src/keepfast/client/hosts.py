@@ -51,7 +51,7 @@ def _parse_address(text: str) -> ServerAddress:
     if _is_ipv6(text):
         return ServerAddress(text, DEFAULT_PORT)
     match = _HOST_AND_PORT.fullmatch(text)
-    if match is None:
+    if match is None or not text.isprintable() or " " in text:
         raise ValueError(f"{text!r} is not host:port")
     in_brackets, name, port = match.groups()
     number = int(port) if port else DEFAULT_PORT

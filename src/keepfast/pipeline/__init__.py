@@ -66,6 +66,8 @@ if TYPE_CHECKING:
         ServerFiles,
         discover,
         is_remote,
+        local_path,
+        split_place,
     )
     from keepfast.pipeline.files.listing import list_place
     from keepfast.pipeline.files.staging import as_named
@@ -197,6 +199,8 @@ _EXPORTS = {
     "AuditStamp": "report.outputs",
     "add_to_delta": "report.delta",
     "is_remote": "files.layout",
+    "local_path": "files.layout",
+    "split_place": "files.layout",
     "write_tables": "report.outputs",
     "FindingChange": "watch.alerts",
     "NamedChange": "replay.people",
@@ -291,6 +295,7 @@ __all__ = [
     "is_remote",
     "list_chains",
     "list_place",
+    "local_path",
     "moment_of",
     "one_ensemble",
     "origins",
@@ -304,6 +309,7 @@ __all__ = [
     "serve_metrics",
     "server_state",
     "spark_session",
+    "split_place",
     "state_at",
     "summary_of",
     "tasks_of",
