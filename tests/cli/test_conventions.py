@@ -158,6 +158,21 @@ def test_ctrl_c__exit_code_130_and_silence(
     assert call(capsys, "verify", HEALTHY) == (130, "", "")
 
 
+@pytest.mark.parametrize("command", ["version", "lab", "simulate --seeds 1", "backup list PLACE"])
+def test_json__has_its_schema_and_the_exit_code(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    place = tmp_path / "place"
+    if "PLACE" in command:
+        assert call(capsys, "backup", HEALTHY, "--to", place).code == 0
+        damaged = next(place.rglob("log.*"), None) or next(place.rglob("snapshot.*"))
+        damaged.write_bytes(damaged.read_bytes()[:-100])
+    result = call(capsys, *command.replace("PLACE", str(place)).split(), "--json")
+    assert result.code == (1 if "PLACE" in command else 0)
+    assert result.document["exit_code"] == result.code
+    assert result.document["schema"].startswith("keepfast.")
+
+
 def test_ctrl_c_while_modules_are_loaded__exit_code_130_and_silence() -> None:
     script = """
 import sys

@@ -78,6 +78,14 @@ def test_all_asked__one_down__is_counted() -> None:
     assert sentence == "Server 2 (127.0.0.1:2182) cannot be reached"
 
 
+def test_server_that_does_not_answer__is_not_said_to_have_ended() -> None:
+    problem = "cannot be reached: timed out"
+    silent = status(1, "", is_reached=False, is_serving=False, problem=problem)
+    (finding,) = [one for one in overview(silent)["findings"] if one["kind"] == "down"]
+    assert finding["command"] == ""
+    assert finding["hint"].startswith("Its host or the network is away")
+
+
 def test_version_of_apache__without_the_commit_it_was_built_from() -> None:
     document = overview(status(1, "standalone", is_serving=True, version=f"3.9.5-{_HASH}, built"))
     assert document["servers"][0]["version"] == "3.9.5"

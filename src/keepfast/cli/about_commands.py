@@ -71,6 +71,7 @@ def version_command(as_json: AsJson = False) -> Work:
                     "build": build,
                     "python": python,
                     "platform": f"{platform.system()} {platform.machine()}",
+                    "exit_code": int(ExitCode.OK),
                 },
             )
         else:

@@ -107,7 +107,8 @@ def list_backups(place: str, as_json: bool) -> int:
     heads = ("backup", "standing", "from", "to", "problem")
     if as_json:
         entries = [dict(zip(heads, row, strict=True)) for row in rows]
-        print_document(out, {"schema": "keepfast.backups/1", "place": place, "backups": entries})
+        document = {"schema": "keepfast.backups/1", "place": place, "backups": entries}
+        print_document(out, document | {"exit_code": int(code)})
     else:
         out.table(heads, rows)
     out.flush()

@@ -63,7 +63,9 @@ def bench(arguments: BenchArguments) -> int:
                 raise CommandFailed(f"{work.name}: {failure}", ExitCode.REFUSED) from failure
             bar.on_read(work.name, 1)
     if arguments.as_json:
-        print_document(out, {"schema": _SCHEMA, "works": [_document(each) for each in measured]})
+        works_done = [_document(each) for each in measured]
+        document = {"schema": _SCHEMA, "works": works_done, "exit_code": int(ExitCode.OK)}
+        print_document(out, document)
     else:
         out.table(_HEADS, [_row(each) for each in measured], _NUMBERS)
     out.flush()

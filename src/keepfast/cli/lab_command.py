@@ -105,19 +105,19 @@ def run_lab(command: LabCommand) -> int:
     finally:
         if command.keep is None and not command.has_report:
             shutil.rmtree(root, ignore_errors=True)
+    is_complete = all(one.ending is ScenarioEnding.EQUAL for one in played)
+    code = ExitCode.OK if is_complete else ExitCode.INCOMPLETE
+    if any(one.ending.is_wrong for one in played):
+        code = ExitCode.WRONG
     if command.as_json:
-        print_document(
-            out, {"plays": [_document(*pair) for pair in zip(played, audits, strict=True)]}
-        )
+        plays = [_document(*pair) for pair in zip(played, audits, strict=True)]
+        print_document(out, {"schema": "keepfast.lab/1", "plays": plays, "exit_code": int(code)})
     else:
         _print_comparison(out, played, audits)
         if command.keep is not None or command.has_report:
             out.line(f"data directories and reports: {root}")
     out.flush()
-    if any(one.ending.is_wrong for one in played):
-        return ExitCode.WRONG
-    is_complete = all(one.ending is ScenarioEnding.EQUAL for one in played)
-    return ExitCode.OK if is_complete else ExitCode.INCOMPLETE
+    return code
 
 
 def _folder(keep: str | None) -> Path:

@@ -14,7 +14,8 @@ def list_scenarios(as_json: bool) -> int:
             {"name": one.name, "title": one.title, "servers": one.size}
             for one in SCENARIOS.values()
         ]
-        print_document(out, {"scenarios": listed})
+        document = {"schema": "keepfast.scenarios/1", "scenarios": listed}
+        print_document(out, document | {"exit_code": int(ExitCode.OK)})
     else:
         out.line("Scenarios; play one with `keepfast lab NAME --server apache,keepfast`:")
         out.line()

@@ -50,12 +50,13 @@ def simulate(arguments: SimulateArguments) -> int:
                 bar.on_read(f"seed {outcome.seed}", 1)
     outcomes.sort(key=lambda outcome: outcome.seed)
     seconds = time.monotonic() - started
+    code = ExitCode.OK if all(outcome.is_well for outcome in outcomes) else ExitCode.WRONG
     if arguments.as_json:
-        print_document(out, _document(outcomes, seconds))
+        print_document(out, _document(outcomes, seconds) | {"exit_code": int(code)})
     else:
         _report(out, outcomes, seconds)
     out.flush()
-    return ExitCode.OK if all(outcome.is_well for outcome in outcomes) else ExitCode.WRONG
+    return code
 
 
 def _seeds(arguments: SimulateArguments) -> range:

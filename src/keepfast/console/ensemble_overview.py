@@ -159,6 +159,8 @@ def _not_asked(picture: Picture, unasked: Sequence[int]) -> dict[str, Any]:
 def _help(kind: str, server: WatchedServer | None, picture: Picture) -> tuple[str, str]:
     """The command that helps, and a word on it; either may be empty."""
     directory = shlex.quote(_directory_of(server)) if server is not None else "DIR"
+    if kind == "down" and server is not None and "timed out" in server.status.problem:
+        return "", "Its host or the network is away, or the process hangs: look there first."
     if kind == "down":
         if server is not None and "keepfast" not in server.status.version and server.seen_s:
             return "bin/zkServer.sh start", "Start it again on its host, or look why it ended."
