@@ -83,6 +83,7 @@ function showServer(card, server) {
   const level = !server.is_reached || !server.is_serving || server.disk.is_full ? "bad" : server.standing && server.standing !== "whole" ? "warning" : "good";
   card.className = `server ${level} ${server.role}`;
   card.dataset.address = server.address;
+  card.setAttribute("aria-label", server.id === null ? server.address : `Server ${server.id}`);
   replace(card,
     h("header", {},
       h("span", { class: "badge-id", "aria-hidden": "true" }, server.id === null ? "?" : server.id),
