@@ -13,7 +13,8 @@ import pytest
 
 from keepfast.pipeline import keyed
 from keepfast.pipeline.decode.events import path_keys
-from keepfast.pipeline.engine.shuffles import keyed_jobs
+from keepfast.pipeline.engine.keyed_tasks import tasks_for
+from keepfast.pipeline.engine.shuffles import finished_in_columns, keyed_jobs
 from keepfast.pipeline.engine.stages import AuditOptions, audit_with, run_here
 from keepfast.pipeline.files.layout import discover
 from keepfast.pipeline.findings.document import EnsembleResult, Verdict
@@ -272,7 +273,13 @@ def test_on_spark__the_sums_are_the_same(tmp_path: Path, spark: SparkSession, ve
     other = replace(plan, cuts=plan.cuts[:1])
     here = [sums_here(plan), sums_here(other)]
     works = (plan, other)
-    there = [collected(*one) for one in zip(works, keyed_jobs(spark, works, 2), strict=True)]
+    found = keyed_jobs(spark, works, 2)
+    there = [collected(*one) for one in zip(works, found, strict=True)]
     assert list(map(states_at, there)) == list(map(states_at, here))
     assert [one.spans for one in there] == [one.spans for one in here]
     assert [one.before for one in there] == [one.before for one in here]
+    # As on Spark Connect, which has no RDDs.
+    columns: list[keyed.Found] = [{} for _ in works]
+    for job, key, blobs in finished_in_columns(spark, works, tasks_for(works, 2)):
+        columns[job][key] = blobs
+    assert columns == found

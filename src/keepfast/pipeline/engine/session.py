@@ -207,7 +207,8 @@ def _add_sources(spark: SparkSession) -> None:
 
 
 def _rehearse(spark: SparkSession) -> None:
-    """Use what queries need: an archive has the classes of the run that makes it, and no others."""
+    """Use what jobs need: an archive has the classes of the run that makes it, and no others."""
+    spark.sparkContext.parallelize([(0, b""), (1, b"")], 2).partitionBy(2, int).collect()
     _add_sources(spark)
     numbers = spark.range(0, 4, 1, 2)
     numbers.groupBy((numbers.id % 2).alias("key")).count().collect()
