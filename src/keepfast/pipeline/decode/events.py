@@ -15,13 +15,14 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keepfast.pipeline.decode.bodies import Bodies, locate_bodies, locate_operations
 from keepfast.pipeline.decode.frames import FRAME_HEADER_SIZE, Frames
-from keepfast.pipeline.decode.gather import Ints, View, take_bytes
+from keepfast.pipeline.decode.gather import Ints, View, among, take_bytes
 from keepfast.pipeline.decode.hashing import content_hashes, mixed
 from keepfast.pipeline.decode.slow_txns import read_acls
 from keepfast.pipeline.decode.snapshots import Nodes, SnapshotReader
@@ -346,16 +347,15 @@ def _put_crcs(
     paths: PathTable,
     codes: Ints,
 ) -> None:
-    data = memoryview(view.data)
-    starts = bodies.data[rows[wanted]].tolist()
-    lengths = np.maximum(bodies.data_length[rows[wanted]], 0).tolist()
-    crc32 = zlib.crc32
-    found = []
-    crcs, is_counted = paths.crcs, paths.is_counted
-    for code, start, length in zip(codes[wanted].tolist(), starts, lengths, strict=True):
-        is_read = length and is_counted[code]
-        found.append(crc32(data[start : start + length], crcs[code]) if is_read else crcs[code])
-    events["crc"][wanted] = found
+    codes, starts = codes[wanted], bodies.data[rows[wanted]]
+    is_read = np.array(paths.is_counted)[codes]
+    ends = starts + np.where(is_read, np.maximum(bodies.data_length[rows[wanted]], 0), 0)
+    crcs = np.array(paths.crcs, np.uint32)[codes].tolist()
+    data, crc32 = view.data, zlib.crc32
+    events["crc"][wanted] = [
+        crc32(data[start:end], crc)
+        for start, end, crc in zip(starts.tolist(), ends.tolist(), crcs, strict=True)
+    ]
 
 
 def _weights(view: View, bodies: Bodies, rows: Ints) -> Hashes:
@@ -500,6 +500,13 @@ def znode_rows(nodes: Nodes, weights: dict[int, int]) -> Rows:
     return rows
 
 
+def _only(nodes: Nodes, wanted: Hashes) -> Nodes:
+    """The znodes with some keys, and all whose keys are not those of the bytes of their paths."""
+    kept = among(keys_at(nodes.view, nodes.offsets + 4, nodes.data_at), wanted)
+    kept[_odd_paths(nodes)] = True
+    return Nodes(nodes.view, nodes.base, nodes.offsets[kept])
+
+
 def _path_at(nodes: Nodes, row: int) -> bytes:
     start = int(nodes.offsets[row]) + 4
     return nodes.view.data[start : start + int(nodes.path_lengths[row])]
@@ -517,17 +524,13 @@ def _odd_paths(nodes: Nodes) -> Ints:
 
 
 def _znode_crcs(nodes: Nodes) -> list[int]:
-    data = memoryview(nodes.view.data)
-    starts = (nodes.offsets + 4).tolist()
-    ends = nodes.data_at.tolist()
-    sizes = np.maximum(nodes.data_lengths, 0).tolist()
-    crc32 = zlib.crc32
-    return [
-        crc32(data[end + 4 : end + 4 + size], crc32(data[start:end]))
-        if size
-        else crc32(data[start:end])
-        for start, end, size in zip(starts, ends, sizes, strict=True)
-    ]
+    # Path and data beside each other, so that one call reads both.
+    starts = np.stack([nodes.offsets + 4, nodes.data_at + 4], axis=1).reshape(-1)
+    lengths = np.stack([nodes.path_lengths, np.maximum(nodes.data_lengths, 0)], axis=1).reshape(-1)
+    raw = take_bytes(nodes.view, starts, lengths)
+    data, crc32 = b"" if raw.buffers()[2] is None else raw.buffers()[2].to_pybytes(), zlib.crc32
+    ends = np.frombuffer(raw.buffers()[1], np.int32)[: len(starts) + 1 : 2].tolist()
+    return [crc32(data[start:end]) for start, end in pairwise(ends)]
 
 
 def znode_states(rows: Rows) -> Hashes:
@@ -550,24 +553,38 @@ class SnapshotRows:
         self.reader = SnapshotReader(file, FileOrigin(file=path))
         self.config = b""  # the text that names the members
 
-    def batches(self) -> Iterator[Rows]:
-        """All znodes, and the built-in ones that a server adds; raises CorruptSnapshot."""
+    def batches(self, wanted: Hashes | None = None) -> Iterator[Rows]:
+        """All znodes, and the built-in ones that a server adds; raises CorruptSnapshot.
+
+        With `wanted`, sorted keys of paths, those alone, and some that are odd.
+        """
         builtin = builtin_rows()
-        seen: list[Hashes] = []
-        for rows in self._rows(self.reader.nodes()):
-            seen.append(np.intersect1d(rows["path"], builtin["path"]))
+        own = np.sort(builtin["path"])
+        seen = own[:0]
+        keys = None if wanted is None else np.union1d(wanted, own)
+        for rows in self._rows(self.reader.nodes(), keys):
+            seen = np.concatenate([seen, rows["path"][among(rows["path"], own)]])
             yield rows
-        missing = ~np.isin(builtin["path"], np.concatenate([builtin["path"][:0], *seen]))
+        missing = ~np.isin(builtin["path"], seen)
         if missing.any():
             yield builtin[missing]
 
-    def part(self, start: int, stop: int | None, *, is_guess: bool = False) -> Iterator[Rows]:
-        """The znodes that begin in a range of bytes; see `SnapshotReader.part`."""
-        return self._rows(self.reader.part(start, stop, is_guess=is_guess))
+    def part(
+        self,
+        start: int,
+        stop: int | None,
+        *,
+        is_guess: bool = False,
+        wanted: Hashes | None = None,
+    ) -> Iterator[Rows]:
+        """The znodes that begin in a range of bytes; see `SnapshotReader.part` and `batches`."""
+        return self._rows(self.reader.part(start, stop, is_guess=is_guess), wanted)
 
-    def _rows(self, found: Iterator[Nodes]) -> Iterator[Rows]:
+    def _rows(self, found: Iterator[Nodes], wanted: Hashes | None) -> Iterator[Rows]:
         weights: dict[int, int] = {}
         for nodes in found:
+            if wanted is not None:
+                nodes = _only(nodes, wanted)
             if not weights:
                 known = self.reader.acls.items()
                 weights = {key: acl_weight(acl) for key, acl in known} | {-1: _OPEN_WEIGHT}

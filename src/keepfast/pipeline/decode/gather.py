@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -103,3 +103,12 @@ def _is_plain_text(value: bytes) -> bool:
 def nullable(values: Ints, valid: Bools, kind: pa.DataType) -> pa.Array:
     """A column of numbers with nulls where `valid` is false."""
     return pa.array(values.astype(kind.to_pandas_dtype()), kind, mask=~valid)
+
+
+def among(values: NDArray[Any], known: NDArray[Any]) -> Bools:
+    """Which values are among some known ones, which are sorted: quicker for few than `isin`."""
+    if not len(known):
+        return np.zeros(len(values), np.bool_)
+    places = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    found: Bools = known[places] == values
+    return found

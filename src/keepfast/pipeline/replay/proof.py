@@ -172,9 +172,10 @@ def _is_right(
     if snapshot.state == expected:
         return True
     window = sums.windows.get(index)
-    if window is None or window.is_strange:
+    if snapshot.state is None or window is None or window.is_strange:
         return False
-    return window.total == (expected - int(sums.touched[index])) & _MASK
+    # What the window did not touch is as at the snapshot's zxid.
+    return (snapshot.state - window.total - expected + int(sums.touched[index])) & _MASK == 0
 
 
 def _unread(chain: ReplayChain, sums: ChainSums) -> list[tuple[int, int]]:

@@ -30,7 +30,7 @@ from keepfast.pipeline.decode.events import (
     znode_states,
 )
 from keepfast.pipeline.decode.frames import Frames, read_frames
-from keepfast.pipeline.decode.gather import Bools, Ints
+from keepfast.pipeline.decode.gather import Bools, Ints, among
 from keepfast.pipeline.decode.hashing import Hashes
 from keepfast.pipeline.files.access import open_file
 from keepfast.pipeline.keyed import Found, Keyed, work_here
@@ -174,7 +174,7 @@ class ChainTotals(msgspec.Struct, frozen=True):
 class SnapshotSum(msgspec.Struct, frozen=True):
     """A snapshot, or a part of it, against its window."""
 
-    total: int = 0  # of the znodes that the window does not touch
+    total: int = 0  # of the znodes that the window touches
     strange: int = 0  # znodes that are as they never were
     needed: int = 0  # znodes of the window that have to be there
     present: int = 0  # of those, the ones that are
@@ -298,14 +298,19 @@ def _log_sum(plan: ChainPlan, index: int, found: LogEvents, reach: int, problem:
     )
 
 
-def snapshot_rows(path: str, start: int | None = None, stop: int | None = None) -> Iterator[Rows]:
+def snapshot_rows(
+    path: str, start: int | None = None, stop: int | None = None, wanted: Hashes | None = None
+) -> Iterator[Rows]:
     """The znodes of a sound snapshot as rows, some at a time, or of a part of it.
 
-    Raises CorruptSnapshot.
+    With `wanted`, sorted keys of paths, not many more than those. Raises CorruptSnapshot.
     """
     with open_file(path) as file:
         found = SnapshotRows(file, path)
-        yield from found.batches() if start is None else found.part(start, stop)
+        if start is None:
+            yield from found.batches(wanted)
+        else:
+            yield from found.part(start, stop, wanted=wanted)
 
 
 # -- reduce ----------------------------------------------------------------------------------------
@@ -416,20 +421,19 @@ def _sum_of_totals(plan: ChainPlan, blobs: Iterable[bytes]) -> ChainTotals:
 def check_window(
     path: str, window: Rows, start: int | None = None, stop: int | None = None
 ) -> SnapshotSum:
-    """Read a snapshot, and hold what its window touches against the states that it had."""
+    """Read a snapshot again, and hold what its window touches against the states that it had."""
     window = np.unique(window)
     touched = np.unique(window["path"])
     needed = np.setdiff1d(touched, window["path"][window["state"] == 0])
     total = strange = present = 0
     try:
-        for rows in snapshot_rows(path, start, stop):
-            states = znode_states(rows)
-            inside = np.isin(rows["path"], touched)
-            total += int(states[~inside].sum(dtype=np.uint64))
-            found = np.zeros(int(inside.sum()), WINDOW)
-            found["path"], found["state"] = rows["path"][inside], states[inside]
+        for rows in snapshot_rows(path, start, stop, touched):
+            rows = rows[among(rows["path"], touched)]
+            found = np.zeros(len(rows), WINDOW)
+            found["path"], found["state"] = rows["path"], znode_states(rows)
+            total += int(found["state"].sum(dtype=np.uint64))
             strange += int((~np.isin(found.view("V16"), window.view("V16"))).sum())
-            present += int(np.isin(found["path"], needed).sum())
+            present += int(among(found["path"], needed).sum())
     except (CorruptSnapshot, OSError) as error:
         return SnapshotSum(problem=f"{path} can no longer be read: {error}")
     return SnapshotSum(total & _MASK, strange, len(needed), present)

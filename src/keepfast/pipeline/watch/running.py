@@ -233,7 +233,7 @@ class RunningState:
         if snapshot.state == expected:
             return True
         inside = changes[changes["zxid"] <= until_of(snapshot)]
-        if not len(inside):
+        if snapshot.state is None or not len(inside):
             return False
         _, first = np.unique(inside["path"], return_index=True)
         window = np.zeros(len(inside) + len(first), WINDOW)
@@ -241,4 +241,5 @@ class RunningState:
         window["state"] = np.concatenate([inside["after"], inside["before"][first]])
         found = check_window(snapshot.path, window)
         touched = int(inside["before"][first].sum(dtype=np.uint64))
-        return not found.is_strange and found.total == (expected - touched) & _MASK
+        is_rest = (snapshot.state - found.total - expected + touched) & _MASK == 0
+        return not found.is_strange and is_rest
