@@ -43,6 +43,7 @@ from keepfast.tree import (
 from keepfast.wire import (
     OPEN_ACL,
     AclList,
+    CorruptSnapshot,
     CreateContainerTxn,
     CreateTTLTxn,
     CreateTxn,
@@ -72,6 +73,7 @@ _CREATES = (OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.CREAT
 _DELETES = (OpCode.DELETE, OpCode.DELETE_CONTAINER)
 _SETS = (OpCode.SET_DATA, OpCode.RECONFIG)
 _OPEN_WEIGHT = acl_weight(OPEN_ACL)
+_SLASH = ord("/")
 _ROOT, _CONFIG, _RESERVED = ROOT.encode(), CONFIG.encode(), f"{ZOOKEEPER}/".encode()
 _RESERVED_HEAD = int.from_bytes(_RESERVED[:8])
 _OPERATIONS = (
@@ -110,6 +112,8 @@ ZNODE = np.dtype(
 )
 # Marks of a path: below /zookeeper, which Apache's digest leaves out; and each member's own znode.
 RESERVED, OWN = 1, 2
+# The weight of a znode of a snapshot whose ACL is not in its table.
+NO_ACL = 1
 # In `late`: no digest follows in this part of the log.
 NO_DIGEST = 0xFFFFFFFF
 
@@ -474,16 +478,22 @@ def _slow_events(entry: LogEntry) -> Rows:
 
 
 def znode_rows(nodes: Nodes, weights: dict[int, int]) -> Rows:
-    """Znodes of a snapshot as rows; `weights`: what its ACLs count, by their keys."""
+    """Znodes of a snapshot as rows; `weights`: what its ACLs count, by their keys.
+
+    Raises CorruptSnapshot where a path is none.
+    """
     view, tail, offsets = nodes.view, nodes.tail, nodes.offsets
     rows = np.zeros(len(offsets), ZNODE)
     starts, ends = offsets + 4, nodes.data_at
     rows["path"] = keys_at(view, starts, ends)
     rows["parent"] = parents_at(view, starts, ends)
     odd = _odd_paths(nodes)
+    _check_paths(nodes, odd)
     rows["crc"] = _znode_crcs(nodes)
     distinct, codes = np.unique(view.longs(tail), return_inverse=True)
-    rows["weight"] = np.array([weights.get(key, 1) for key in distinct.tolist()], np.uint64)[codes]
+    rows["weight"] = np.array([weights.get(key, NO_ACL) for key in distinct.tolist()], np.uint64)[
+        codes
+    ]
     stat = rows["stat"]
     places = {"czxid": 8, "mzxid": 16, "ctime": 24, "mtime": 32, "owner": 52, "pzxid": 60}
     for name, distance in places.items():
@@ -521,6 +531,22 @@ def _odd_paths(nodes: Nodes) -> Ints:
     if len(content) and content.max() >= 0x80:
         is_odd |= np.array([not value.isascii() for value in raw.to_pylist()])
     return np.flatnonzero(is_odd)
+
+
+def _check_paths(nodes: Nodes, odd: Ints) -> None:
+    """Refuse what is no path, as whoever loads the file does."""
+    view, starts, lengths = nodes.view, nodes.offsets + 4, nodes.path_lengths
+    is_bad = (view.octets(starts) != _SLASH) | (view.octets(nodes.data_at - 1) == _SLASH)
+    is_bad &= lengths > 0
+    for row in odd.tolist():
+        try:
+            _path_at(nodes, row).decode()
+        except UnicodeDecodeError:
+            is_bad[row] = True
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        reason = f"{_path_at(nodes, row)!r} is not a path"
+        raise CorruptSnapshot(reason, None, nodes.base + int(nodes.offsets[row]))
 
 
 def _znode_crcs(nodes: Nodes) -> list[int]:

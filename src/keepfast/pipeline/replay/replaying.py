@@ -358,12 +358,15 @@ class HistoryReplay:
         is_new = [id(w) for w in known] != self._explaining
         self._explaining = [id(w) for w in known]
         is_all = is_new or entry.header.type == OpCode.CLOSE_SESSION
-        touched = () if is_all else touched_paths(entry.body)
+        touched = set(touched_paths(entry.body))
         for world in self._worlds:
             others = [w for w in known if w is not world]
             paths = list(world.strange) if is_all else [p for p in touched if p in world.strange]
             for path in paths:
                 content = world.strange[path]
+                # An ACL that it lacks was new: a record that names the znode brought it.
+                if content is not None and content[2] is None and path not in touched:
+                    continue
                 if any(is_same_content(content_of(w.tree, path), content) for w in others):
                     del world.strange[path]
 

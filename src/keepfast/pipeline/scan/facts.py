@@ -387,13 +387,14 @@ def _sound_snapshot(file: ReadFile, facts: SnapshotFacts) -> SnapshotFacts | Non
     found = SnapshotRows(file, facts.path)
     forms: list[FormRows] = []
     sessions = np.empty(0, np.int64)
-    state = seen = 0
+    state = seen = count = 0
     for rows in found.batches():
         if not forms:
             sessions = np.fromiter(found.reader.sessions, np.int64)
         state += int(znode_states(rows).sum(dtype=np.uint64))
         seen = max(seen, newest_zxid(rows))
-        forms.append(form_rows(rows, facts.zxid, sessions))
+        forms.append(form_rows(rows, facts.zxid, sessions, count))
+        count += len(rows)
     znodes = np.concatenate([form.znodes for form in forms])
     children = np.concatenate([form.children for form in forms])
     info = found.reader.info

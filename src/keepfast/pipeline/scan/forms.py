@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepfast.pipeline.decode.events import RESERVED, Rows, builtin_rows
+from keepfast.pipeline.decode.events import NO_ACL, RESERVED, Rows, builtin_rows
 from keepfast.pipeline.decode.gather import Bools, Ints
 from keepfast.tree import CONTAINER_OWNER, MAX_CVERSION, ttl_owner
 
@@ -20,11 +20,12 @@ ZNODE_FORM = np.dtype(
     [
         *(("path", "u8"), ("pzxid", "i8"), ("cversion", "i4"), ("is_ephemeral", "?")),
         ("is_own", "?"),  # Apache's or the root: its stat follows other rules
+        ("place", "i8"),  # in the order of the file
     ]
 )
 # What some znodes say about a parent of theirs; `count` and `newest` are of those that the window
-# of the snapshot did not touch.
-CHILDREN = np.dtype([("parent", "u8"), ("newest", "i8"), ("count", "i8")])
+# of the snapshot did not touch, `place` is that of the first one.
+CHILDREN = np.dtype([("parent", "u8"), ("newest", "i8"), ("count", "i8"), ("place", "i8")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class FormRows:
     is_odd: bool  # one of them is as no sequence of transactions makes it, whatever the others
 
 
-def form_rows(rows: Rows, zxid: int, sessions: Ints) -> FormRows:
-    """The form of some znodes of a snapshot with that zxid and these sessions."""
+def form_rows(rows: Rows, zxid: int, sessions: Ints, place: int) -> FormRows:
+    """The form of some znodes of a snapshot with that zxid and these sessions, from a place on."""
     stat = rows["stat"]
     czxid, owner = stat["czxid"].astype(np.int64), stat["owner"].astype(np.int64)
     is_own = (rows["marks"] & RESERVED != 0) | np.isin(rows["path"], builtin_rows()["path"])
@@ -45,14 +46,16 @@ def form_rows(rows: Rows, zxid: int, sessions: Ints) -> FormRows:
     settled = czxid <= zxid
     is_odd = bool(((stat["mzxid"] < czxid) & ~is_own).any())
     is_odd |= not np.isin(owner[is_ephemeral & settled], sessions).all()
+    is_odd |= bool((rows["weight"] == NO_ACL).any())
     znodes = np.zeros(len(rows), ZNODE_FORM)
     znodes["path"], znodes["pzxid"] = rows["path"], stat["pzxid"]
     znodes["cversion"], znodes["is_ephemeral"] = stat["cversion"], is_ephemeral
     znodes["is_own"] = is_own
+    znodes["place"] = np.arange(place, place + len(rows))
     counted = settled & ~is_own
-    parents, codes = np.unique(rows["parent"], return_inverse=True)
+    parents, firsts, codes = np.unique(rows["parent"], return_index=True, return_inverse=True)
     children = np.zeros(len(parents), CHILDREN)
-    children["parent"] = parents
+    children["parent"], children["place"] = parents, firsts + place
     children["count"] = np.bincount(codes[counted], minlength=len(parents))
     newest = np.zeros(len(parents), np.int64)
     np.maximum.at(newest, codes[counted], czxid[counted])
@@ -61,9 +64,15 @@ def form_rows(rows: Rows, zxid: int, sessions: Ints) -> FormRows:
 
 
 def is_tree(znodes: Rows, children: Rows) -> bool:
-    """Whether each path is there once, and each parent is there."""
-    paths = np.sort(znodes["path"])
-    return bool((paths[1:] != paths[:-1]).all() and np.isin(children["parent"], paths).all())
+    """Whether each path is there once, and each parent is there, before its children.
+
+    Apache does not start on a snapshot that has a child first. The root is its own parent here.
+    """
+    order = np.argsort(znodes["path"])
+    paths, places = znodes["path"][order], znodes["place"][order]
+    at = np.minimum(np.searchsorted(paths, children["parent"]), max(len(paths) - 1, 0))
+    is_behind = (paths[at] == children["parent"]) & (places[at] <= children["place"])
+    return bool((paths[1:] != paths[:-1]).all() and is_behind.all())
 
 
 def is_odd(znodes: Rows, children: Rows) -> bool:

@@ -41,6 +41,8 @@ WHOLE_BYTES = 256 << 20
 _CUT_BYTES = 64 << 20
 _BUCKET_BYTES = 128 << 20
 _PARTS, _FORMS = -1, -2
+# More znodes than a part has.
+_PLACE_BITS = 40
 _OF_ZNODES, _OF_CHILDREN = b"Z", b"C"
 _ADLER_BASE = 65521
 _MASK = (1 << 64) - 1
@@ -163,9 +165,9 @@ def _map_part(split: SnapshotSplit, index: int) -> Iterator[Keyed]:
                 sessions = np.fromiter(reader.sessions, np.int64)
             state += int(znode_states(rows).sum(dtype=np.uint64))
             seen = max(seen, newest_zxid(rows))
-            count += len(rows)
             builtin += int(np.isin(rows["path"], own).sum())
-            form = form_rows(rows, split.zxid, sessions)
+            form = form_rows(rows, split.zxid, sessions, (index << _PLACE_BITS) + count)
+            count += len(rows)
             is_part_odd |= form.is_odd
             yield from _by_bucket(split, _OF_ZNODES, form.znodes, form.znodes["path"])
             yield from _by_bucket(split, _OF_CHILDREN, form.children, form.children["parent"])
