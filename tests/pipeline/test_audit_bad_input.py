@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from keepfast.pipeline.engine.auditing import audit_here
 from keepfast.pipeline.engine.stages import (
     AuditOptions,
     CompareItem,
@@ -38,6 +39,7 @@ from keepfast.storage import BytesFile, LogReader, frame
 from keepfast.wire import SetDataTxn, decode_entry, encode_entry
 from tests.cases import CASES_DIR
 from tests.pipeline.ensembles import Life
+from tests.pipeline.planting import damaged
 from tests.pipeline.test_audit_cases import audited
 
 HEALTHY = CASES_DIR / "healthy-plain-3.9.5"
@@ -346,3 +348,12 @@ def test_observers_and_order_of_servers__do_not_change_the_result() -> None:
     (files,) = discover([str(HEALTHY)])
     turned = replace(files, servers=tuple(reversed(files.servers)))
     assert audit_listed(turned).findings == audit_listed(files).findings
+
+
+def test_log_of_another_ensemble_beside_own_ones__names_its_server(tmp_path: Path) -> None:
+    life, planted = damaged(20_095)
+    life.write_files(tmp_path)
+    (result,) = audit_here([str(tmp_path)]).ensembles
+    # Its one log of that time shares nothing with that of another, and later ones all with a third.
+    assert planted.found_in(result)
+    assert result.verdict is Verdict.AT_RISK

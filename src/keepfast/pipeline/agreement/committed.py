@@ -136,7 +136,10 @@ class Strangers:
 
 
 def strangers(view: EnsembleView, compared: Compared) -> Strangers | None:
-    """The first two servers that are of different ensembles, if there are such."""
+    """The first two servers that are of different ensembles, if there are such.
+
+    Two that others connect are not: one of them has a log of another ensemble among its own.
+    """
     suspicious = set(suspicious_buckets(view))
     plain = {
         server.name: {b.bucket for log in server.logs for b in log.buckets} - suspicious
@@ -148,8 +151,15 @@ def strangers(view: EnsembleView, compared: Compared) -> Strangers | None:
         _, equal = pairs.get((left, right)) or pairs.get((right, left)) or (0, 0)
         return bool(equal or plain[left] & plain[right])
 
+    def is_connected(left: str, right: str) -> bool:
+        reached, fresh = {left}, {left}
+        while fresh:
+            fresh = {n for n in plain.keys() - reached if any(is_related(n, one) for one in fresh)}
+            reached |= fresh
+        return right in reached
+
     for (left, right), (common, _) in pairs.items():
-        if common >= _MIN_COMMON and not is_related(left, right):
+        if common >= _MIN_COMMON and not is_connected(left, right):
             kin = {
                 name: sum(is_related(name, other) for other in plain if other != name)
                 for name in (left, right)
