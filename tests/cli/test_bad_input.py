@@ -157,8 +157,7 @@ def test_number_beyond_every_use__refused_by_every_option_that_takes_one(
     shown = call(capsys, *command.split(), "--help").out
     # What each needs besides; none of it is looked at before the numbers are.
     needed = {"simulate": ("--seeds", "1"), "history": ("--out", "x"), "backup": ("--to", "x")}
-    words = ("/a", "x") if command in ("who", "inspect blame") else ("x",)
-    words = () if command == "simulate" else words
+    words = {"simulate": [], "who": ["/a", "x"], "inspect blame": ["/a", "x"]}.get(command, ["x"])
     for option in re.findall(r"^ +(--[a-z-]+|-n) +(?:N|P|SECONDS)\b", shown, re.MULTILINE):
         result = call(capsys, *command.split(), *words, *needed.get(command, ()), option, HUGE)
         assert result.code == 2, (option, result)
