@@ -221,6 +221,9 @@ def test_checkpoint__is_of_one_process_and_lies_elsewhere(tmp_path: Path) -> Non
     (tmp_path / "other").write_text("something else" * 100)
     with pytest.raises(CheckpointUnusable, match="is no checkpoint of a watch"):
         Watching(WatchOptions((place,), str(tmp_path / "other")))
+    # As the home of a user who has none.
+    with pytest.raises(CheckpointUnusable, match="Not a directory; name another file with"):
+        Watching(WatchOptions((place,), str(tmp_path / "other" / "deeper" / "c.sqlite")))
     with pytest.raises(WatchRefused, match="which is watched"):
         Watching(WatchOptions((place,), f"{place}/c.sqlite"))
 

@@ -54,8 +54,13 @@ class Checkpoint:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CheckpointUnusable(
+                f"{error.filename}: {error.strerror}; name another file with --checkpoint"
+            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
