@@ -16,6 +16,7 @@ from tests.docs.pages import PROJECT, Block, blocks, page_names
 # Every block that the tests do not run, with what it needs. docs/deploy.md's are walked through in
 # parts by tests/deploy: units, container, manifests and rules.
 _NOT_RUN: Final = [
+    ("docs/backup.md", "needs systemd"),
     ("docs/deploy.md", "needs systemd, root and PyPI"),
     ("docs/deploy.md", "needs systemd"),
     ("docs/deploy.md", "needs systemd"),
@@ -42,12 +43,13 @@ def _unknown(line: str) -> str | None:
     words = line.split()
     if len(words) < 2 or not re.fullmatch(r"[a-z]+", words[1]):
         return None
-    command = _COMMANDS.get(words[1])
+    command = _COMMANDS.get(" ".join(words[1:3])) or _COMMANDS.get(words[1])
     if command is None:
         return f"there is no command {words[1]}: {line}"
     if command.name == "shell":
         return None
-    lacking = set(_OPTION.findall(line)) - set(command.options) - _EVERYWHERE
+    known = {name for option in command.options for name in option.names}
+    lacking = set(_OPTION.findall(line)) - known - _EVERYWHERE
     return f"{command.name} has no {', '.join(sorted(lacking))}: {line}" if lacking else None
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Counts and seconds on the command line: what nobody means, and Python's library cannot take.
 MAX_COUNT = 1_000_000_000
-MAX_SECONDS = 86_400.0
+MAX_SECONDS = 86_400
 _FLUSH_CHARACTERS = 1 << 16
 _QUIET_SECONDS = 2.0
 _ANSI = {"good": "32", "warning": "33", "bad": "31", "dim": "2", "bold": "1"}
