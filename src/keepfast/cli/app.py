@@ -20,7 +20,7 @@ from keepfast.cli.about_commands import add_about_commands
 from keepfast.cli.backup_commands import add_backup_commands
 from keepfast.cli.bench_command import bench_command
 from keepfast.cli.ensemble_commands import add_ensemble_commands
-from keepfast.cli.help_layout import CommandGroups, Commands, ShellCommand
+from keepfast.cli.help_layout import CommandGroups, Commands, ShellHelp
 from keepfast.cli.output import MAX_COUNT, CommandFailed, ExitCode
 from keepfast.cli.pipeline_commands import Places, add_pipeline_commands
 from keepfast.cli.watch_command import watch_command
@@ -416,7 +416,7 @@ def serve_command(
 
 @app.command(
     "shell",
-    cls=ShellCommand,
+    cls=ShellHelp,
     # Every word after it is the shell's, which spells its options as ZooKeeper's shell does.
     context_settings={
         "allow_extra_args": True,

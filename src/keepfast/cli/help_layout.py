@@ -75,7 +75,7 @@ class PlainCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
-class ShellCommand(PlainCommand):
+class ShellHelp(PlainCommand):
     """`keepfast shell`, which reads its options by itself, spelled as ZooKeeper's shell does."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
