@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import BinaryIO
@@ -169,31 +169,47 @@ class _ServerLog:
             self._file.write(_LOG_HEADER)
         self._file.write(framed)
 
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
     def close(self) -> None:
         if self._file is not None:
             self._file.write(bytes(4096))
             self._file.close()
 
 
-def write_true_ensemble(root: Path, records: int, snapshots: int, fuzzy: int) -> None:
-    """Write three servers below `root`."""
+def write_true_ensemble(
+    root: Path,
+    records: int,
+    snapshots: int,
+    fuzzy: int,
+    *,
+    every: int = 0,
+    look: Callable[[int], None] | None = None,
+) -> None:
+    """Write three servers below `root`; `look` is called after each `every` records."""
     workload = _Workload(records)
     places = [root / str(server) / "version-2" for server in range(1, _SERVERS + 1)]
     logs = [_ServerLog(place) for place in places]
     roll = max(10_000, records // 12)
-    every = max(1, records // max(1, snapshots))
+    between = max(1, records // max(1, snapshots))
     pending: list[tuple[int, _Snapshot]] = []
     for number in range(1, records + 1):
         zxid, entry = workload.next_entry()
         framed = frame(entry)
         for server, log in enumerate(logs):
             log.append(zxid, framed, (number + server * roll // _SERVERS) % roll == 0)
-        if number % every == 0 and snapshots:
-            pending.append((number // every % _SERVERS, _Snapshot(workload, zxid, fuzzy)))
+        if number % between == 0 and snapshots:
+            pending.append((number // between % _SERVERS, _Snapshot(workload, zxid, fuzzy)))
         while pending and (pending[0][1].due <= zxid or number == records):
             server, snapshot = pending.pop(0)
             path = places[server] / f"snapshot.{snapshot.zxid:x}"
             path.write_bytes(snapshot.finish(workload, zxid))
+        if look is not None and number % every == 0:
+            for log in logs:
+                log.flush()
+            look(number)
     for log in logs:
         log.close()
 
