@@ -8,6 +8,7 @@ import pytest
 
 from keepfast.quorum import (
     Chain,
+    DiskOrder,
     Leader,
     LeaderMeans,
     LeaderPhase,
@@ -25,9 +26,11 @@ from keepfast.quorum import (
 from keepfast.quorum.chains import Run
 from keepfast.quorum.hello import (
     EpochAck,
+    LeaderHello,
     LearnerHello,
     decode_leader_state,
     encode_epoch_ack,
+    encode_leader_hello,
 )
 from keepfast.quorum.learner_link import LearnerLink
 from keepfast.quorum.plausibility import AheadVoters
@@ -248,4 +251,23 @@ def test_learner__does_not_serve_before_all_that_was_committed_is_applied() -> N
     learner.durable = LAST
     assert not learner.may_serve
     assert len(list(learner.take_due(lambda _entry: True))) == len(TXNS)
+    assert learner.may_serve
+
+
+def test_learner_with_more_than_is_committed__serves_when_that_is() -> None:
+    """It was proposed to it before it lost its leader, and its tree has it: others may not."""
+    facts = LearnerFacts(ServerId(2), 1, 1, Chain(LAST), None, Zxid(0), True, True)
+    orders: list[DiskOrder] = []
+    learner = Learner(facts, QuorumOptions(), lambda *_: None, orders.append, 0)
+    learner.on_connected(lambda _: None, 0)
+    learner.on_packet(encode_leader_hello(LeaderHello(1, "")), 1)
+    learner.on_packet(QuorumPacket(PacketType.DIFF.value, START), 1)
+    learner.on_packet(QuorumPacket(PacketType.NEWLEADER.value, make_zxid(1, 0)), 1)
+    learner.finish()
+    learner.on_order_done(orders.pop(), None)
+    learner.on_packet(QuorumPacket(PacketType.UPTODATE.value, Zxid(-1)), 1)
+    assert not learner.may_serve
+    for zxid, _ in TXNS:
+        assert not learner.may_serve
+        learner.on_packet(QuorumPacket(PacketType.COMMIT.value, zxid), 1)
     assert learner.may_serve

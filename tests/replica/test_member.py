@@ -73,6 +73,25 @@ def test_wiped_follower__learns_without_a_voice_and_is_whole_again() -> None:
     assert ensemble.world.notes["whole-again"] == 1
 
 
+def test_wiped_follower_that_has_a_tree_and_not_all_after_it__has_no_vote() -> None:
+    """Nor does it gain one by a restart at that moment (R8)."""
+    ensemble = started()
+    ensemble.write("/a")
+    wiped = ensemble.followers()[0]
+    wiped.kill()
+    wiped.disk = MemoryDisk()
+    ensemble.world.checkers.damaged(wiped.server_id)
+    wiped.start()
+    state = member_of(wiped).state
+    ensemble.wait(lambda: state.standing is not Standing.EMPTY, "it has a tree")
+    assert state.standing is Standing.CATCHING_UP
+    wiped.kill()
+    wiped.start()
+    assert member_of(wiped).state.standing is Standing.CATCHING_UP
+    ensemble.wait_all("it is back")
+    assert member_of(wiped).state.standing is Standing.WHOLE
+
+
 def test_minority_of_a_wiped_majority__never_serves() -> None:
     ensemble = started()
     wiped = ensemble.followers()
