@@ -1,8 +1,9 @@
 """Which changes a txn made, and by whom, for the audit log.
 
-As in Apache, a multi that succeeds is logged operation by operation, one that fails as one record,
-and the ephemerals deleted with their session one by one. Unlike Apache, what the server deletes on
-its own (containers, TTLs) is logged too, and secrets in ACLs are not.
+As in Apache, a change is logged by the server that its client is connected to; a multi that
+succeeds operation by operation, one that fails as one record, and the ephemerals deleted with their
+session one by one, by every server. Unlike Apache, what the servers delete on their own
+(containers, TTLs) is logged too, and secrets in ACLs are not.
 """
 
 from __future__ import annotations
@@ -75,10 +76,14 @@ def audit_records(proposal: Proposal, outcome: Outcome) -> Iterator[AuditRecord]
 
 def _records(proposal: Proposal, outcome: Outcome, asker: _Asker) -> Iterator[AuditRecord]:
     op, request = proposal.op, proposal.request
-    if op == OpCode.CLOSE_SESSION:
+    is_of_client = proposal.connection is not None
+    if op == OpCode.CLOSE_SESSION or (op == OpCode.MULTI and not is_of_client and not proposal.xid):
+        # At once, or before it because they are too many for one txn.
         for change in outcome.changes:
             if change.kind is ChangeKind.DELETED:
                 yield _record(proposal, _SERVER, _EPHEMERAL_GONE, change.path)
+    elif proposal.entry.header.session_id and not is_of_client:
+        return  # the server that its client is connected to knows more, and logs it
     elif op == OpCode.MULTI and not outcome.error:
         for sub, result in zip(request, outcome.results, strict=True):
             if sub.type in _OPERATIONS:
