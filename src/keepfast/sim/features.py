@@ -327,6 +327,11 @@ def _shared_secret(options: SimOptions, _rng: random.Random) -> SimOptions:
     )
 
 
+def _audited(options: SimOptions, _rng: random.Random) -> SimOptions:
+    """Servers audit all changes, so that every write takes the slow path."""
+    return _with_replica(options, lambda each: replace(each, is_audited=True))
+
+
 # They are drawn and applied in this order; each in this fraction of the seeds.
 FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "kazoo": (0.5, _kazoo),
@@ -356,6 +361,7 @@ FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "small-pieces": (0.08, _small_pieces),
     "small-txns": (0.08, _small_txns),
     "shared-secret": (0.08, _shared_secret),
+    "audited": (0.05, _audited),
 }
 # Not drawn (or, for "expired" and "full-start", not checked): the product does not hold yet what
 # they ask of it.

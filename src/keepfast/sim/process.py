@@ -482,4 +482,4 @@ class Process:
         self.world.noted(self, note)
 
     def audit(self, records: list[AuditRecord]) -> None:
-        """See ServerWorld: the workload does not audit."""
+        """See ServerWorld. Nobody reads it."""
