@@ -52,6 +52,16 @@ def record_damage(view: EnsembleView) -> Iterator[Finding]:
 
 def _damage(view: EnsembleView, server: ServerView, log: LogFacts, offset: int) -> Finding:
     bad = next(b for b in log.bad if b.offset == offset)
+    if bad.is_torn and offset == 0 < log.size and _is_opened(server, log):
+        return Finding(
+            *("A1", "log-without-header", WARNING, view.name),
+            f"{bad.reason}: a server of Apache's does not start on a log without its header",
+            "Move the file out of the directory before the next start: it holds no record. "
+            "A crash leaves such a file if the log was just begun.",
+            server=server.name,
+            file=log.path,
+            offset=offset,
+        )
     if bad.is_torn:
         return Finding(
             *("A1", "torn-tail", NOTE, view.name, f"torn tail: {bad.reason}"),
@@ -76,6 +86,12 @@ def _damage(view: EnsembleView, server: ServerView, log: LogFacts, offset: int) 
         first_zxid=None if bad.behind is None else bad.behind + 1,
         last_zxid=None if following is None else following - 1,
     )
+
+
+def _is_opened(server: ServerView, log: LogFacts) -> bool:
+    """Whether an Apache server opens a log when it starts: its base may end inside the first."""
+    below = [one.zxid for one in server.logs if one.zxid <= server.base_zxid]
+    return not server.is_managed and log.zxid >= max(below, default=0)
 
 
 # -- A2 --------------------------------------------------------------------------------------------
