@@ -357,3 +357,14 @@ def test_log_of_another_ensemble_beside_own_ones__names_its_server(tmp_path: Pat
     # Its one log of that time shares nothing with that of another, and later ones all with a third.
     assert planted.found_in(result)
     assert result.verdict is Verdict.AT_RISK
+
+
+def test_partial_snapshot_where_the_logs_begin__is_no_vote_against_what_others_hold(
+    tmp_path: Path,
+) -> None:
+    life, planted = damaged(462)
+    life.write_files(tmp_path)
+    (result,) = audit_here([str(tmp_path)]).ensembles
+    assert planted.found_in(result)
+    # Nobody who was there passes over what servers 1 and 2 hold.
+    assert not [one for one in result.findings if one.kind == "stale-record-after-trunc"]

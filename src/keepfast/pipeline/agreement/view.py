@@ -162,10 +162,13 @@ class ServerView:
         return found
 
     def _shown_before(self, before: int, after: int) -> int:
-        """The last zxid below `after` that a snapshot, even a rotten one, shows was there."""
+        """The last zxid below `after` that a snapshot, even a rotten one, shows was there.
+
+        Where the logs begin, sound ones alone: logs may be gone that followed a rotten one.
+        """
         shown = before
         for snapshot in self.snapshots:
-            if before <= snapshot.zxid < after:
+            if before <= snapshot.zxid < after and (before or snapshot.is_valid):
                 shown = max(shown, snapshot.zxid, min(snapshot.fuzzy_until, after - 1))
         return shown
 
