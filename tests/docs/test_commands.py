@@ -33,7 +33,7 @@ _FENCED: Final = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
 _INLINE: Final = re.compile(r"`([^`\n]+)`")
 _OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 _COMMANDS: Final = {one.name: one for one in command_words(typer.main.get_command(app))}
-# Options of all commands together, and what the shell's own parser takes.
+# Options of all commands together.
 _EVERYWHERE: Final = {"--help", "--version"}
 
 
@@ -46,8 +46,6 @@ def _unknown(line: str) -> str | None:
     command = _COMMANDS.get(" ".join(words[1:3])) or _COMMANDS.get(words[1])
     if command is None:
         return f"there is no command {words[1]}: {line}"
-    if command.name == "shell":
-        return None
     known = {name for option in command.options for name in option.names}
     lacking = set(_OPTION.findall(line)) - known - _EVERYWHERE
     return f"{command.name} has no {', '.join(sorted(lacking))}: {line}" if lacking else None
