@@ -78,7 +78,7 @@ def _show(config: ServerConfig, warnings: int, *, everything: bool) -> int:
     rows = [row for row in config.describe() if everything or not row.origin.startswith("default")]
     if rows:
         out.table(("key", "value", "from"), rows)
-    told = f"{warnings} warning{'s' * (warnings != 1)}" if warnings else "nothing to remark"
+    told = f"{warnings} warning{'s' * (warnings != 1)}" if warnings else "no warnings"
     rest = "" if everything else "; all other keys have their defaults (--all shows them)"
     out.line(f"A server starts with this configuration: {told}{rest}.")
     out.flush()
