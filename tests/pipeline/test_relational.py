@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from keepfast.pipeline import keyed
-from keepfast.pipeline.decode.events import path_keys
+from keepfast.pipeline.decode.path_keys import path_keys
 from keepfast.pipeline.engine.keyed_tasks import tasks_for
 from keepfast.pipeline.engine.shuffles import finished_in_columns, keyed_jobs
 from keepfast.pipeline.engine.stages import AuditOptions, audit_with, run_here

@@ -23,21 +23,28 @@ from numpy.typing import NDArray
 from keepfast.pipeline.decode.bodies import Bodies, locate_bodies, locate_operations
 from keepfast.pipeline.decode.frames import FRAME_HEADER_SIZE, Frames
 from keepfast.pipeline.decode.gather import Ints, View, among, take_bytes
-from keepfast.pipeline.decode.hashing import content_hashes, mixed
+from keepfast.pipeline.decode.hashing import Hashes
+from keepfast.pipeline.decode.path_keys import (
+    OWN,
+    RESERVED_HEAD,
+    RESERVED_PREFIX,
+    PathTable,
+    keys_at,
+    parents_at,
+    path_table,
+)
 from keepfast.pipeline.decode.slow_txns import read_acls
 from keepfast.pipeline.decode.snapshots import Nodes, SnapshotReader
 from keepfast.pipeline.decode.stat_crc import HASHED_STAT, crc_of
 from keepfast.pipeline.decode.txns import FileOrigin
 from keepfast.storage import ReadFile
 from keepfast.tree import (
-    CONFIG,
     CONTAINER_OWNER,
     DIGEST_VERSION,
     QUOTA,
     ROOT,
     ZOOKEEPER,
     acl_weight,
-    is_quota_stats,
     ttl_owner,
 )
 from keepfast.wire import (
@@ -57,25 +64,20 @@ from keepfast.wire import (
     SetACLTxn,
     SetDataTxn,
     decode_entry,
-    decode_text,
     decode_txn_body,
     encode_text,
 )
 
 Rows = NDArray[np.void]
-Hashes = NDArray[np.uint64]
 
 _HEADER_SIZE = 32
 _BODY_OFFSET = FRAME_HEADER_SIZE + _HEADER_SIZE
 _DIGEST_SIZE = 12
-_WORD = 4
 _CREATES = (OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL)
 _DELETES = (OpCode.DELETE, OpCode.DELETE_CONTAINER)
 _SETS = (OpCode.SET_DATA, OpCode.RECONFIG)
 _OPEN_WEIGHT = acl_weight(OPEN_ACL)
 _SLASH = ord("/")
-_ROOT, _CONFIG, _RESERVED = ROOT.encode(), CONFIG.encode(), f"{ZOOKEEPER}/".encode()
-_RESERVED_HEAD = int.from_bytes(_RESERVED[:8])
 _OPERATIONS = (
     *(CreateTxn, CreateTxnV0, CreateContainerTxn, CreateTTLTxn),
     *(DeleteTxn, SetDataTxn, SetACLTxn),
@@ -110,88 +112,10 @@ ZNODE = np.dtype(
         ("stat", HASHED_STAT),
     ]
 )
-# Marks of a path: below /zookeeper, which Apache's digest leaves out; and each member's own znode.
-RESERVED, OWN = 1, 2
 # The weight of a znode of a snapshot whose ACL is not in its table.
 NO_ACL = 1
 # In `late`: no digest follows in this part of the log.
 NO_DIGEST = 0xFFFFFFFF
-
-
-@dataclass(frozen=True, slots=True)
-class PathTable:
-    """What is kept of paths."""
-
-    keys: Hashes
-    crcs: list[int]
-    marks: NDArray[np.uint8]
-    is_counted: list[bool]  # their data counts; servers rewrite that of quota statistics themselves
-    parents: Hashes
-
-
-def path_table(raws: list[bytes]) -> PathTable:
-    """The keys of paths as they lie in files; the root may be empty."""
-    raws = [raw or _ROOT for raw in raws]
-    joined = b"".join(raws)
-    texts = raws
-    if not joined.isascii():
-        # Of what is not ASCII, files may hold two forms.
-        raws = [encode_text(decode_text(raw)) for raw in raws]
-        texts = [decode_text(raw).encode() for raw in raws]
-        joined = b"".join(raws)
-    ends = np.cumsum(np.array([len(raw) for raw in raws], np.int64))
-    starts = np.append(0, ends)[: len(raws)]
-    view = View(joined)
-    crcs = [zlib.crc32(text) for text in texts]
-    marks = np.zeros(len(raws), np.uint8)
-    is_counted = [True] * len(raws)
-    is_odd = (view.longs(starts) == _RESERVED_HEAD) | (ends - starts == len(_ROOT))
-    for row in np.flatnonzero(is_odd).tolist():
-        marks[row] = _marks(raws[row])
-        is_counted[row] = not is_quota_stats(decode_text(raws[row]))
-        if raws[row] == _ROOT:
-            crcs[row] = 0
-    keys, parents = keys_at(view, starts, ends), parents_at(view, starts, ends)
-    return PathTable(keys, crcs, marks, is_counted, parents)
-
-
-def parents_at(view: View, starts: Ints, ends: Ints) -> Hashes:
-    """The keys of the parents of paths where they lie: up to the last slash."""
-    slashes = np.flatnonzero(view.bytes[: view.size] == ord("/"))
-    above = np.append(slashes, 0)[np.searchsorted(slashes, ends) - 1]
-    parents = keys_at(view, starts, np.maximum(above, starts))
-    return np.where(above <= starts, _ROOT_KEY, parents)
-
-
-def _marks(raw: bytes) -> int:
-    return (RESERVED if raw.startswith(_RESERVED) else 0) | (OWN if raw == _CONFIG else 0)
-
-
-def path_keys(raws: list[bytes]) -> Hashes:
-    """The 64-bit hashes of paths."""
-    if not raws:
-        return np.empty(0, np.uint64)
-    ends = np.cumsum(np.array([len(raw) for raw in raws], np.int64))
-    return keys_at(View(b"".join(raws)), np.append(0, ends[:-1]), ends)
-
-
-def keys_at(view: View, starts: Ints, ends: Ints) -> Hashes:
-    """The same for paths where they lie; an empty one is none."""
-    lengths = ends - starts
-    keys = np.zeros(len(starts), np.uint64)
-    long = lengths >= _WORD
-    if long.any():
-        keys[long] = content_hashes(view, starts[long], ends[long])
-    if not long.all():
-        short = np.zeros(len(starts), np.uint64)
-        for place in range(_WORD - 1):
-            octet = view.octets(np.minimum(starts + place, view.size - 1)).astype(np.uint64)
-            short = short << np.uint64(8) | np.where(place < lengths, octet, np.uint64(0))
-        keys[~long] = mixed(short | lengths.astype(np.uint64) << np.uint64(32))[~long]
-    return keys
-
-
-_ROOT_KEY = path_keys([_ROOT])[0]
 
 
 @dataclass(slots=True)
@@ -525,7 +449,9 @@ def _path_at(nodes: Nodes, row: int) -> bytes:
 def _odd_paths(nodes: Nodes) -> Ints:
     """Znodes whose paths are looked at one by one: the root, those below /zookeeper, not ASCII."""
     view, starts, lengths = nodes.view, nodes.offsets + 4, nodes.path_lengths
-    is_odd = (lengths == 0) | ((view.longs(starts) == _RESERVED_HEAD) & (lengths >= len(_RESERVED)))
+    is_odd = (lengths == 0) | (
+        (view.longs(starts) == RESERVED_HEAD) & (lengths >= len(RESERVED_PREFIX))
+    )
     raw = take_bytes(view, starts, lengths)
     content = np.frombuffer(raw.buffers()[2] or b"", np.uint8)
     if len(content) and content.max() >= 0x80:

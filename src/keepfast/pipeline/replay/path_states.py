@@ -25,8 +25,6 @@ from keepfast.pipeline.decode.events import (
     EVENT,
     NEXT_CVERSION,
     NO_DIGEST,
-    OWN,
-    RESERVED,
     ZNODE,
     Happening,
     Rows,
@@ -34,6 +32,7 @@ from keepfast.pipeline.decode.events import (
 )
 from keepfast.pipeline.decode.gather import Bools, Ints
 from keepfast.pipeline.decode.hashing import Hashes, mixed
+from keepfast.pipeline.decode.path_keys import OWN, RESERVED
 from keepfast.pipeline.decode.stat_crc import HASHED_STAT, crc_of
 
 RANGE_BITS = 12

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keepfast.pipeline.decode.events import OWN, Rows, SnapshotRows, znode_states
+from keepfast.pipeline.decode.events import Rows, SnapshotRows, znode_states
 from keepfast.pipeline.decode.known import Known
+from keepfast.pipeline.decode.path_keys import OWN
 from keepfast.pipeline.files.access import open_file
 from keepfast.pipeline.files.parts import Part
 from keepfast.pipeline.scan.forms import FormRows, form_rows, is_odd, is_tree

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepfast.pipeline.decode.events import NO_ACL, RESERVED, Rows, builtin_rows
+from keepfast.pipeline.decode.events import NO_ACL, Rows, builtin_rows
 from keepfast.pipeline.decode.gather import Bools, Ints
+from keepfast.pipeline.decode.path_keys import RESERVED
 from keepfast.tree import CONTAINER_OWNER, MAX_CVERSION, ttl_owner
 
 ZNODE_FORM = np.dtype(

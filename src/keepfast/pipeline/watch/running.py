@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from keepfast.pipeline.decode.events import RESERVED, Happening, Rows, builtin_rows, znode_states
+from keepfast.pipeline.decode.events import Happening, Rows, builtin_rows, znode_states
 from keepfast.pipeline.decode.gather import Ints
+from keepfast.pipeline.decode.path_keys import RESERVED
 from keepfast.pipeline.decode.stat_crc import crc_of
 from keepfast.pipeline.replay.digest_sums import LogSum, chain_trouble, span_paths, span_sum
 from keepfast.pipeline.replay.path_states import (
