@@ -39,7 +39,8 @@ _PROPERTIES = {
 _CONFIGURATION = {
     "tickTime": "500",
     "minSessionTimeout": "1000",
-    "maxSessionTimeout": "60000",
+    # Ten thousand handshakes take minutes on a busy machine.
+    "maxSessionTimeout": "600000",
     "maxClientCnxns": "0",
 }
 
@@ -329,16 +330,22 @@ def test_thousands_of_connections__others_are_served(
     before = resident_bytes(server)
     with ExitStack() as stack:
         crowd = []
-        for _ in range(count):
+        for number in range(count):
+            if not number % 1000:
+                _is_served(neighbour)
             client = stack.enter_context(door.knock(server.port))
             client.send(wire.connect(0, 600_000, 0, bytes(16)))
             crowd.append(client)
-        for client in crowd:
+        for number, client in enumerate(crowd):
+            if not number % 1000:
+                _is_served(neighbour)
             assert client.frame() is not None
             door.log_in(client)
         grown = resident_bytes(server) - before
         tell(f"{count} connections cost {grown / count / 1024:.1f} KiB each")
-        assert grown < count * 32 * 1024 + _BOUND
+        # Inside TLS, most of it is OpenSSL's.
+        most = 32 if door.tls is None else 64
+        assert grown < count * most * 1024 + _BOUND
         _is_served(neighbour)
         for client in crowd[:: max(count // 200, 1)]:
             client.ask((Op.EXISTS, wire.with_flag("/big", True)))
