@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -177,3 +178,14 @@ def test_undo__is_not_for_others_of_the_same_name(tmp_path: Path) -> None:
             assert len(alice.ask("/api/undos")["undos"]) == 1
             assert other.ask("/api/undos")["undos"] == []
             assert Visitor(console, "alice", "right").ask("/api/undos") == alice.ask("/api/undos")
+
+
+def test_long_login__is_refused_before_it_has_come(tmp_path: Path) -> None:
+    """Whoever logs in is not known yet, and may not fill the memory."""
+    log = tmp_path / "console.log"
+    with Server() as server, ConsoleProcess(server.hosts, log=log) as console:
+        place = urllib.parse.urlsplit(console.url)
+        with socket.create_connection((place.hostname, place.port), 60) as stranger:
+            head = f"POST /api/login HTTP/1.1\r\nHost: {place.netloc}\r\nx-keepfast-token: x\r\n"
+            stranger.sendall(f"{head}Content-Length: 3000000\r\n\r\n".encode() + bytes(50_000))
+            assert stranger.recv(100).startswith(b"HTTP/1.1 400")

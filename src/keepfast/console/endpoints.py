@@ -109,14 +109,14 @@ def number_of(request: Request, name: str, default: int, least: int, most: int) 
     return min(max(given, least), most)
 
 
-async def body_of(request: Request, form: type[S]) -> S:
+async def body_of(request: Request, form: type[S], max_bytes: int = _MAX_BODY_BYTES) -> S:
     """The document that a page sent."""
     size = 0
     parts = []
     async for part in request.stream():
         size += len(part)
-        if size > _MAX_BODY_BYTES:
-            raise ConsoleRefused("that is more than a znode can hold")
+        if size > max_bytes:
+            raise ConsoleRefused(f"the request is longer than {max_bytes} bytes")
         parts.append(part)
     try:
         return msgspec.json.decode(b"".join(parts), type=form)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _MAX_VALUE_BYTES: Final = 2 << 20
 _MAX_FIRST: Final = 1 << 31
+# Of somebody who is not known yet: 500 of them must not fill the memory.
+_MAX_LOGIN_BYTES: Final = 16 << 10
 _SCHEMES: Final = ("digest", "sasl")
 
 
@@ -83,7 +85,7 @@ async def _log_in(request: Request) -> Response:
     console: Console = request.app.state.console
 
     async def work() -> Response:
-        form = await body_of(request, LoginForm)
+        form = await body_of(request, LoginForm, _MAX_LOGIN_BYTES)
         if form.scheme not in _SCHEMES or not form.user or ":" in form.user:
             raise ConsoleRefused("give a user without a colon, and digest or sasl")
         credential = Credential(form.scheme, form.user, form.password)
