@@ -32,7 +32,7 @@ from keepfast.wire import Notification, PeerProtocolError, ServerId
 _HIGH_WATER_BYTES: Final = 4 << 20
 # Bytes of one learner that are handled before others have their turn. Low: a follower that forwards
 # many writes needs many turns. High: one that sends without end holds up everybody.
-_TURN_BYTES: Final = 8 << 10
+_TURN_BYTES: Final = 16 << 10
 
 
 class EnsembleOptions(msgspec.Struct, frozen=True):
