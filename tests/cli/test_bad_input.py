@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import random
 import re
-import stat
 import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -240,17 +240,12 @@ def run_as_nobody(*arguments: str | Path) -> Result:
 
 
 @pytest.fixture
-def reachable(tmp_path: Path) -> Iterator[Path]:
+def reachable() -> Iterator[Path]:
     """A folder that every user can reach: pytest's own are for their owner alone."""
-    changed = []
-    for folder in (tmp_path, *tmp_path.parents):
-        status = folder.stat()
-        if not status.st_mode & 0o001 and status.st_uid == os.geteuid():
-            changed.append((folder, stat.S_IMODE(status.st_mode)))
-            folder.chmod(status.st_mode | 0o011)
-    yield tmp_path
-    for folder, mode in changed:
-        folder.chmod(mode)
+    with TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0o711)
+        yield place
 
 
 def test_no_permission_to_list_a_directory(reachable: Path) -> None:

@@ -284,6 +284,8 @@ class Commits:
         connection, waiting = txn.connection, txn.waiting
         if connection is not None and waiting is not None:
             answer(service, connection, waiting, encode_reply(txn.xid, header.zxid, 0))
+            # Also if it was stalled: there is no later turn in which it could be told.
+            send_overdue(service, connection)
         current = service.connections.get(header.session_id)
         if current is not None:
             service.close(current, SESSION_CLOSED if waiting else "the session expired")

@@ -86,12 +86,11 @@ class SecretExchange:
         if not self._is_on or not self._service.is_writable:
             return
         held = self._held
+        current = [one for link, one in leader.learners.items() if leader.is_current(link)]
+        present = {one.server_id for one in current if one.is_keepfast}
+        # Whoever was removed from the members, and still follows, serves its clients.
         members = {spec.server_id for spec in leader.quorums.members} - {self._service.server_id}
-        present = {
-            one.server_id
-            for link, one in leader.learners.items()
-            if one.is_keepfast and leader.is_current(link)
-        }
+        members.update(one.server_id for one in current)
         if held is None:
             if members <= present:
                 self._hold(SharedSecret(self._new_secret()))
