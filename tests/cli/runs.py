@@ -57,8 +57,10 @@ class Result(NamedTuple):
 
 
 def plain_environment(**changes: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
-    return kept | changes
+    # As users have it: output is buffered, and a terminal is one with colours.
+    left_out = ("NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED")
+    kept = {k: v for k, v in os.environ.items() if k not in left_out}
+    return kept | {"TERM": "xterm"} | changes
 
 
 def run(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Result:

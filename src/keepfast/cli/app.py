@@ -495,12 +495,20 @@ def finish(parse: Callable[[], Any]) -> int:
     try:
         return _run(parse)
     except BrokenPipeError:
-        # The reader has what it wanted. Without this, Python complains at exit about the bytes
-        # that are still in the buffer.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.BROKEN_PIPE
+        return ExitCode.BROKEN_PIPE  # the reader has what it wanted
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    finally:
+        _drop_unwritten()
+
+
+def _drop_unwritten() -> None:
+    """Drop what could not be written: Python would try again at exit, and end with its own code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _joined(arguments: list[str]) -> list[str]:
@@ -522,7 +530,9 @@ def _is_empty(argument: str) -> bool:
 def _run(parse: Callable[[], Any]) -> int:
     try:
         work = parse()
-        return int(work()) if callable(work) else int(work or 0)
+        code = int(work()) if callable(work) else int(work or 0)
+        sys.stdout.flush()  # here, where a failure is explained
+        return code
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         command = "keepfast" if context is None else context.command_path
