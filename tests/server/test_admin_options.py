@@ -12,7 +12,7 @@ import trustme
 
 from keepfast.apache import ConfigError, ServerConfig, load_config
 from keepfast.server import options_of
-from keepfast.server.admin_options import admin_options
+from keepfast.server.admin_options import AdminOptions, admin_options
 from tests.server.live import ADMIN, TIMEOUT, live
 
 
@@ -29,19 +29,25 @@ def test_default__loopback_and_not_required(tmp_path: Path) -> None:
     assert options.tls is None
 
 
+def with_prometheus(tmp_path: Path, line: str) -> AdminOptions:
+    """The options of a configuration with Apache's provider of metrics, and one line more."""
+    name = "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"
+    file = tmp_path / "zoo.cfg"
+    file.write_text(
+        f"dataDir={tmp_path}\nclientPort=0\nmetricsProvider.className={name}\n"
+        f"metricsProvider.httpPort=7001\n{line}\n"
+    )
+    options = admin_options(load_config(file))
+    assert options is not None
+    return options
+
+
 def test_switched_off(tmp_path: Path) -> None:
     assert admin_options(configured(tmp_path, admin__enableServer="false")) is None
 
 
 def test_switched_off__the_metrics_stay_where_apaches_provider_has_them(tmp_path: Path) -> None:
-    name = "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"
-    file = tmp_path / "zoo.cfg"
-    file.write_text(
-        f"dataDir={tmp_path}\nclientPort=0\nmetricsProvider.className={name}\n"
-        "metricsProvider.httpPort=7001\nadmin.enableServer=false\n"
-    )
-    options = admin_options(load_config(file))
-    assert options is not None
+    options = with_prometheus(tmp_path, "admin.enableServer=false")
     assert not options.is_on
     assert options.metrics_address == ("0.0.0.0", 7001)
 
@@ -54,14 +60,7 @@ def test_port_that_was_asked_for_has_to_be_free(tmp_path: Path) -> None:
 
 
 def test_prometheus_provider__a_second_listener(tmp_path: Path) -> None:
-    name = "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"
-    file = tmp_path / "zoo.cfg"
-    file.write_text(
-        f"dataDir={tmp_path}\nclientPort=0\nmetricsProvider.className={name}\n"
-        "metricsProvider.httpHost=127.0.0.1\nmetricsProvider.httpPort=7001\n"
-    )
-    options = admin_options(load_config(file))
-    assert options is not None
+    options = with_prometheus(tmp_path, "metricsProvider.httpHost=127.0.0.1")
     assert options.metrics_address == ("127.0.0.1", 7001)
     assert options.initial_configuration.startswith("dataDir=")
 
