@@ -260,7 +260,8 @@ class Commits:
         if txn.op == _CLOSE_SESSION:
             client = self._service.connections.get(header.session_id)
             if client is not None and is_held(self._service, client):
-                self._afterwards = partial(self._close_held, proposer, txn, client)
+                # It is sent the events before that.
+                self._afterwards = partial(self._session_closed, proposer, txn)
             else:
                 self._session_closed(proposer, txn)
         elif header.type == _CREATE_SESSION:
@@ -272,21 +273,18 @@ class Commits:
                 # It may also be what became of a request that was sent through another server.
                 self._service.close(connection, "the session has moved to another server")
 
-    def _close_held(self, proposer: Proposer | None, txn: Proposal, connection: Connection) -> None:
-        """The client whose session has ended was sent the events before that."""
-        self._service.stalled.pop(connection, None)
-        connection.is_stalled = False
-        self._session_closed(proposer, txn)
-
     def _session_closed(self, proposer: Proposer | None, txn: Proposal) -> None:
         """The end of a session was committed: answer who asked for it, and close."""
         service, header = self._service, txn.entry.header
         connection, waiting = txn.connection, txn.waiting
+        current = service.connections.get(header.session_id)
+        for client in (connection, current):
+            if client is not None:
+                # There is no later turn in which it could be told.
+                service.stalled.pop(client, None)
+                client.is_stalled = False
         if connection is not None and waiting is not None:
             answer(service, connection, waiting, encode_reply(txn.xid, header.zxid, 0))
-            # Also if it was stalled: there is no later turn in which it could be told.
-            send_overdue(service, connection)
-        current = service.connections.get(header.session_id)
         if current is not None:
             service.close(current, SESSION_CLOSED if waiting else "the session expired")
         for returned in () if proposer is None else proposer.ended(header.session_id):
