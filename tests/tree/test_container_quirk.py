@@ -11,6 +11,7 @@ from keepfast.tree import (
     CONTAINER_OWNER,
     ROOT,
     ContainerQuirk,
+    DigestFit,
     Tree,
     node_crc,
     parent_of,
@@ -151,15 +152,6 @@ class History:
         return self.leader.log(OpCode.MULTI, MultiTxn(tuple(subs)), frozenset(flagged))
 
 
-def follow(quirk: ContainerQuirk, tree: Tree, entry: LogEntry) -> bool | None:
-    """True for the right digest, None for one that is wrong as Apache's are, False otherwise."""
-    assert entry.digest is not None
-    if entry.digest.tree_digest == tree.digest:
-        quirk.reset()
-        return True
-    return None if quirk.explains(tree, entry, entry.digest.tree_digest) else False
-
-
 def test_every_digest_of_such_a_leader__right_or_explained(tell: Callable[[str], None]) -> None:
     right = explained = 0
     for seed in range(40):
@@ -168,10 +160,10 @@ def test_every_digest_of_such_a_leader__right_or_explained(tell: Callable[[str],
         for _ in range(150):
             entry = history.next()
             tree.apply(entry.header, entry.body)
-            verdict = follow(quirk, tree, entry)
-            assert verdict is not False, f"seed {seed}, zxid {entry.header.zxid:#x}"
-            right += verdict is True
-            explained += verdict is None
+            fit = quirk.judge(tree, entry)
+            assert fit is not DigestFit.WRONG, f"seed {seed}, zxid {entry.header.zxid:#x}"
+            right += fit is DigestFit.RIGHT
+            explained += fit is DigestFit.EXPLAINED
     assert right > 500
     assert explained > 500
     tell(f"{right} digests right, {explained} explained")
@@ -185,9 +177,12 @@ def test_another_tree__is_never_explained(seed: int) -> None:
     for _ in range(80):
         entry = history.next()
         tree.apply(entry.header, entry.body)
-        assert follow(quirk, tree, entry) is not False
+        assert quirk.judge(tree, entry) is not DigestFit.WRONG
     header = TxnHeader(SessionId(7), 0, Zxid(1 << 40), 0, OpCode.CREATE.value)
     tree.apply(header, CreateTxn("/strange", b"", OPEN_ACL, False, -1))
     tree.last_zxid = history.leader.tree.last_zxid
 
-    assert follow(quirk, tree, history.leader.log(OpCode.MULTI, MultiTxn(()), frozenset())) is False
+    assert (
+        quirk.judge(tree, history.leader.log(OpCode.MULTI, MultiTxn(()), frozenset()))
+        is DigestFit.WRONG
+    )

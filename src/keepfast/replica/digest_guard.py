@@ -20,13 +20,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from keepfast.tree import DIGEST_VERSION, ContainerQuirk, Tree
+from keepfast.tree import ContainerQuirk, DigestFit, Tree
 from keepfast.wire import LogEntry, Zxid, epoch_of
 
 # Wrong digests in a row that an Apache leader is allowed: it computes them ahead, so that one slip
 # stays until it had nothing to do for a moment.
 _DOUBTS: Final = 16
-_MODULUS: Final = 1 << 64
 
 
 class DigestGuard:
@@ -46,19 +45,18 @@ class DigestGuard:
 
     def agrees(self, tree: Tree, entry: LogEntry) -> bool:
         """Whether the tree after this txn may be the leader's."""
-        digest = entry.digest
-        if digest is None or digest.version != DIGEST_VERSION:
+        self._enter(epoch_of(entry.header.zxid))
+        fit = self._quirk.judge(tree, entry)
+        if fit is DigestFit.UNKNOWN:
             return True
-        if digest.tree_digest == tree.digest:
+        if fit is DigestFit.RIGHT:
             self.note_agreement(entry.header.zxid)
             return True
         self.mismatches += 1
         if self.trusts_leader:
             return False
-        self._enter(epoch_of(entry.header.zxid))
-        if self._quirk.explains(tree, entry, digest.tree_digest):
+        if fit is DigestFit.EXPLAINED:
             return True
-        self._quirk.reset((digest.tree_digest - tree.digest) % _MODULUS)
         self._doubts += 1
         return self._has_agreed and self._doubts <= _DOUBTS
 

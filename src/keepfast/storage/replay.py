@@ -25,9 +25,8 @@ import msgspec
 
 from keepfast.storage.log_file import Frame
 from keepfast.storage.manifest import Join
-from keepfast.tree import ContainerQuirk, ReplayConflict, Tree
+from keepfast.tree import ContainerQuirk, DigestFit, ReplayConflict, Tree
 from keepfast.wire import (
-    DIGEST_VERSION,
     BrokenHistory,
     CorruptLog,
     LogEntry,
@@ -193,7 +192,7 @@ class Replay:
 
     def _compare(self, entry: LogEntry, frame: Frame, name: str) -> None:
         if self._digest_fits(entry) is False:
-            self._in_doubt(entry, self._mismatch(entry, frame, name))
+            self._doubt = self._doubt or self._mismatch(entry, frame, name)
 
     def _compare_fuzzy(self, entry: LogEntry, frame: Frame, name: str) -> None:
         """After the window's visible end: look for the digest that proves it."""
@@ -204,34 +203,30 @@ class Replay:
         self._past_window += 1
         fits = self._digest_fits(entry)
         if fits is False:
-            self._in_doubt(entry, self._mismatch(entry, frame, name))
+            self._doubt = self._doubt or self._mismatch(entry, frame, name)
         elif self.has_matched or (self._past_window > GRACE and self._doubt is None):
             self._exact = True
 
     def _digest_fits(self, entry: LogEntry) -> bool | None:
-        """Whether the record has the digest that it must have; None if it has none."""
-        digest = entry.digest
-        if digest is None or digest.version != DIGEST_VERSION:
+        """Whether the record has the digest that it must have; None if it has none.
+
+        What a wrong one puts in doubt, a digest further on may show to have been right.
+        """
+        fit = self._quirk.judge(self.tree, entry)
+        if fit is DigestFit.UNKNOWN:
             return None
-        if digest.tree_digest == self.tree.digest:
-            self._quirk.reset()
+        if fit is DigestFit.WRONG:
+            return False
+        if fit is DigestFit.RIGHT:
             self._doubt = None
             self.has_matched = True
             self._root_changed = False
-        elif self._quirk.explains(self.tree, entry, digest.tree_digest):
-            self.quirks += 1
         else:
-            return False
+            self.quirks += 1
         if self.has_matched:
             # The tree under this record was right, so every join before it was too.
             self.unproven.clear()
         return True
-
-    def _in_doubt(self, entry: LogEntry, doubt: BrokenHistory) -> None:
-        """Keep what is wrong, unless a digest further on shows that it was not the tree."""
-        if entry.digest is not None:
-            self._quirk.reset((entry.digest.tree_digest - self.tree.digest) % (1 << 64))
-        self._doubt = self._doubt or doubt
 
     def _mismatch(self, entry: LogEntry, frame: Frame, name: str) -> BrokenHistory:
         logged = 0 if entry.digest is None else entry.digest.tree_digest

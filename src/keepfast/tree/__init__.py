@@ -8,7 +8,7 @@ arguments. Other packages import from here, not from the modules.
 from keepfast.tree.acl import OPEN_KEY, AclTable
 from keepfast.tree.builder import TreeBuilder
 from keepfast.tree.caller import Caller
-from keepfast.tree.container_quirk import ContainerQuirk
+from keepfast.tree.container_quirk import ContainerQuirk, DigestFit
 from keepfast.tree.digest import (
     DIGEST_VERSION,
     acl_weight,
@@ -87,6 +87,7 @@ __all__ = [
     "ChangeKind",
     "ContainerQuirk",
     "DataWatches",
+    "DigestFit",
     "FrozenTree",
     "Kind",
     "LongTxn",

@@ -18,9 +18,10 @@ Any other D means that the tree is wrong.  Hashes have 32 bits and one record to
 so a wrong tree does not pass as one of these by chance.
 """
 
+from enum import Enum
 from itertools import combinations
 
-from keepfast.tree.digest import node_crc
+from keepfast.tree.digest import DIGEST_VERSION, node_crc
 from keepfast.tree.node_bytes import CONTAINER_OWNER, with_owner
 from keepfast.tree.paths import ROOT, parent_of
 from keepfast.tree.tree import Tree
@@ -47,6 +48,15 @@ _MAX_CHANGES = 12
 _CREATES = (CreateTxn, CreateTxnV0, CreateContainerTxn, CreateTTLTxn)
 
 
+class DigestFit(Enum):
+    """How the digest that a record states fits the tree after it."""
+
+    UNKNOWN = "there is none, or one of another version"
+    RIGHT = "it is the tree's"
+    EXPLAINED = "Apache is known to log this one for such a tree"
+    WRONG = "it is that of another tree, or off for a reason that lies before"
+
+
 class ContainerQuirk:
     """Follows the difference between logged and true digests from record to record."""
 
@@ -62,7 +72,25 @@ class ContainerQuirk:
         self.delta = delta
         self._as_containers.clear()
 
-    def explains(self, tree: Tree, entry: LogEntry, logged: int) -> bool:
+    def judge(self, tree: Tree, entry: LogEntry) -> DigestFit:
+        """Compare the digest of a record with the tree that the record has made.
+
+        A wrong one is taken for off by as much as it is: what follows is judged from there.
+        """
+        digest = entry.digest
+        if digest is None or digest.version != DIGEST_VERSION:
+            return DigestFit.UNKNOWN
+        logged = digest.tree_digest
+        if logged == tree.digest:
+            if self.delta or self._as_containers:
+                self.reset()
+            return DigestFit.RIGHT
+        if self._explains(tree, entry, logged):
+            return DigestFit.EXPLAINED
+        self.reset((logged - tree.digest) % _MODULUS)
+        return DigestFit.WRONG
+
+    def _explains(self, tree: Tree, entry: LogEntry, logged: int) -> bool:
         """Whether Apache may log this digest for a record that made `tree` what it is."""
         delta = (logged - tree.digest) % _MODULUS
         touched = [path for path in _touched(entry.body) if path in self._as_containers]

@@ -40,7 +40,7 @@ from keepfast.pipeline.replay.trees import (
     is_same_content,
 )
 from keepfast.storage import Disk, load_tree, replay
-from keepfast.tree import DIGEST_VERSION, ContainerQuirk, ReplayConflict, Tree
+from keepfast.tree import DIGEST_VERSION, ContainerQuirk, DigestFit, ReplayConflict, Tree
 from keepfast.wire import (
     MAX_COUNTER,
     LogEntry,
@@ -99,18 +99,14 @@ class ReplayedTree:
             self._look_at_digest(entry)
 
     def _look_at_digest(self, entry: LogEntry) -> None:
-        digest = entry.digest
-        if digest is None or digest.version != DIGEST_VERSION:
-            return
-        if digest.tree_digest == self.tree.digest:
-            self.quirk.reset()
+        fit = self.quirk.judge(self.tree, entry)
+        if fit is DigestFit.RIGHT:
             self.matches += 1
             self.first_match = self.first_match or entry.header.zxid
             self.off.clear()
             self.is_weak = False
             self.crossed.clear()
-        elif not self.quirk.explains(self.tree, entry, digest.tree_digest):
-            self.quirk.reset((digest.tree_digest - self.tree.digest) % (1 << 64))
+        elif fit is DigestFit.WRONG:
             if self.is_exact:
                 self.first_wrong = self.first_wrong or entry.header.zxid
                 self.last_wrong = entry.header.zxid
