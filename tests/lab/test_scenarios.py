@@ -12,6 +12,7 @@ import pytest
 from keepfast.harness import LocalProcess, ReleaseError, find_release
 from keepfast.lab import SCENARIOS, ScenarioEnding, play
 from keepfast.lab.lab_server import LabServer
+from tests.lab.truth import Witness, expected, named
 
 # Minutes where Java, or many servers, have to share a core.
 pytestmark = pytest.mark.timeout(900)
@@ -57,9 +58,13 @@ def test_every_scenario__says_how_it_ends() -> None:
 @pytest.mark.slow
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", ["trunc-misses-record", "digest-stops-nothing"])
-def test_on_apache__ends_as_the_report_says(tmp_path: Path, name: str) -> None:
-    outcome = play(SCENARIOS[name], find_release("apache"), tmp_path, Silent())
+def test_on_apache__ends_as_the_report_says__and_the_audit_names_it(
+    tmp_path: Path, name: str
+) -> None:
+    witness = Witness(tmp_path, name)
+    outcome = play(SCENARIOS[name], find_release("apache"), tmp_path, witness)
     assert outcome.ending is ON_APACHE[name], outcome
+    assert named(outcome) == expected(outcome, witness.zxid)
 
 
 @pytest.mark.slow
@@ -73,10 +78,11 @@ def test_on_apache__ends_as_the_report_says(tmp_path: Path, name: str) -> None:
         "digest-stops-nothing",
     ],
 )
-def test_on_keepfast__ends_equal(tmp_path: Path, name: str) -> None:
+def test_on_keepfast__ends_equal__and_the_audit_finds_nothing(tmp_path: Path, name: str) -> None:
     outcome = play(SCENARIOS[name], find_release("keepfast"), tmp_path, Silent())
     assert outcome.ending is ON_KEEPFAST[name], outcome
     assert not outcome.problem
+    assert named(outcome) == expected(outcome, None)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ is how a hole and a record that was never committed become data that clients see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from keepfast.pipeline.agreement.voters import config_in
 from keepfast.pipeline.findings.document import TreeDiff, ZnodeDifference
@@ -188,10 +188,9 @@ def _server(
     if agreed is None:
         return outcome, tree
     difference = _settled_difference(disk, plan, server, tree, agreed, unread)
-    writers = {zxid for path in difference.paths for zxid in changes_of(tree, path)}
-    named = set(difference.paths) | {f"{o:#x}" for o in owners_of((tree, agreed), difference.paths)}
+    writers = {path: set(changes_of(tree, path)) for path in difference.paths}
     floor = _floor(plan, server, {conflict.path for conflict in reference.conflicts})
-    touching = _touching(disk, server, named, writers, floor, unread)
+    touching = _touching(disk, server, (tree, agreed), writers, floor, unread)
     first = min(touching, default=None)
     return (
         ServerOutcome(
@@ -200,7 +199,7 @@ def _server(
             difference.paths,
             _first_told_by_stats(tree, agreed, difference.paths) if first is None else first,
             tuple(sorted(touching)),
-            tuple(sorted(writers)),
+            tuple(sorted(set().union(*writers.values()))),
             difference.uneven,
             outcome.orphans,
             outcome.form,
@@ -332,21 +331,45 @@ def _floor(plan: ReplayPlan, server: ServerPlan, wrong: set[str]) -> int:
 
 
 def _touching(
-    disk: Disk, server: ServerPlan, wanted: set[str], writers: set[int], floor: int, unread: Unread
+    disk: Disk,
+    server: ServerPlan,
+    trees: tuple[Tree, Tree],
+    writers: dict[str, set[int]],
+    floor: int,
+    unread: Unread,
 ) -> set[int]:
     """Of the records that it lacks or has too much, the first of each range on a differing znode.
 
-    `wanted` names the znodes, and the sessions that own one: see `touched_paths`. One below the
-    base counts only if the base is wrong; if it is too much, also where a znode comes from it.
+    `writers`: the differing znodes, and which records made them what they are here. A record below
+    the base counts only if the base is wrong; if it is too much, also where a znode comes from it.
+    A range that is too much does not count for a znode that comes from another such range: a SNAP
+    in between can have undone it.
     """
     is_wrong = server.base is not None and floor < server.base.zxid
     found: set[int | None] = set()
+    wanted = _wanted(trees, writers)
     for piece in (*server.missing, *(server.latent if is_wrong else ())):
         found.add(_first_touching(entries_of(disk, (piece,), unread), wanted, lambda _: True))
+    sources = {
+        path: [piece for piece in server.extra if any(piece.first <= z <= piece.last for z in made)]
+        for path, made in writers.items()
+    }
+    all_writers: set[int] = set().union(*writers.values())
     for piece in server.extra:
+        open_paths = [path for path, those in sources.items() if piece in those or not those]
         entries = entries_of(disk, (piece,), unread)
-        found.add(_first_touching(entries, wanted, lambda z: z > floor or z in writers))
+        found.add(
+            _first_touching(
+                entries, _wanted(trees, open_paths), lambda z: z > floor or z in all_writers
+            )
+        )
     return {zxid for zxid in found if zxid is not None}
+
+
+def _wanted(trees: tuple[Tree, Tree], paths: Iterable[str]) -> set[str]:
+    """Znodes, and the sessions that own one of them: see `touched_paths`."""
+    paths = tuple(paths)
+    return {*paths, *(f"{owner:#x}" for owner in owners_of(trees, paths))}
 
 
 def _first_told_by_stats(tree: Tree, agreed: Tree, paths: tuple[str, ...]) -> int | None:
