@@ -296,6 +296,17 @@ PRODUCT_BUGS = (
         ),
     ),
     Bug(
+        "last piece of what a learner sent is forgotten",
+        (
+            Change(
+                "keepfast.driver.learner_reader",
+                "LearnerReader._next",
+                "if piece:",
+                "if len(piece) == self._turn_bytes:",
+            ),
+        ),
+    ),
+    Bug(
         # A learner does not know what was asked for elsewhere.
         "other servers' writes are audited",
         (

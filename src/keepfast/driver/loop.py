@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from keepfast.driver.disk_worker import DiskWorker
 from keepfast.driver.guard import Guard
+from keepfast.driver.learner_reader import LearnerReader
 from keepfast.driver.peer_streams import PeerSender, StreamSource
 from keepfast.driver.server_statistics import ServerStatistics
 from keepfast.driver.server_world import ServerWorld, Timer
@@ -50,6 +51,7 @@ from keepfast.replica import (
     ContinueRequests,
     ContinueWork,
     Group,
+    Member,
     PauseReads,
     Proof,
     ResumeReads,
@@ -107,9 +109,7 @@ class ServerLoop:
         self._is_full_noted = False
         self._source = StreamSource(store, self.snapshots)
         self._senders: dict[Link, PeerSender] = {}
-        self._max_unsent_bytes = (
-            0 if core.member is None else core.member.state.options.max_unsent_bytes
-        )
+        self._readers: dict[Link, LearnerReader] = {}
         self._timer: Timer | None = None
         self._wakes_at = 0.0
         # The turn in which clients are heard: whether its end is still to come, when it began.
@@ -315,16 +315,20 @@ class ServerLoop:
 
     def link_accepted(self, link: Link) -> None:
         """A learner has connected to our quorum port."""
-        self._new_sender(link)
         member = self.core.member
         if member is not None:
+            self._new_sender(link, member)
+            turn_bytes = member.state.options.learner_turn_bytes
+            self._readers[link] = LearnerReader(
+                link, self._world, self.guard, self._receive_packets, turn_bytes
+            )
             self.run(lambda: member.link_accepted(link))
 
     def link_dialled(self, link: Link) -> None:
         """The leader's quorum port was reached."""
-        self._new_sender(link)
         member = self.core.member
         if member is not None:
+            self._new_sender(link, member)
             self.run(lambda: member.link_dialled(link))
 
     def dial_failed(self) -> None:
@@ -333,7 +337,14 @@ class ServerLoop:
             self.run(self.core.member.dial_failed)
 
     def link_bytes(self, link: Link, data: bytes) -> None:
-        """Bytes of a peer."""
+        """Bytes of a peer; those of a learner are handled a piece in each turn."""
+        reader = self._readers.get(link)
+        if reader is None or reader.is_small(data):
+            self._receive_packets(link, data)
+        else:
+            self.guard.run(lambda: reader.take(data))
+
+    def _receive_packets(self, link: Link, data: bytes) -> None:
         member = self.core.member
         if member is not None:
             self.run(lambda: member.receive_packets(link, data))
@@ -346,15 +357,24 @@ class ServerLoop:
 
     def link_lost(self, link: Link) -> None:
         """A link is gone."""
-        sender = self._senders.pop(link, None)
+        sender = self._end_link(link)
         member = self.core.member
         if sender is not None and member is not None:
-            sender.close()
             self.run(lambda: member.link_lost(link))
 
-    def _new_sender(self, link: Link) -> None:
+    def _end_link(self, link: Link) -> PeerSender | None:
+        """Neither read from a link nor send to it any more."""
+        sender, reader = self._senders.pop(link, None), self._readers.pop(link, None)
+        if sender is not None:
+            sender.close()
+        if reader is not None:
+            reader.close()
+        return sender
+
+    def _new_sender(self, link: Link, member: Member) -> None:
+        max_unsent_bytes = member.state.options.max_unsent_bytes
         self._senders[link] = PeerSender(
-            link, self._world, self.guard, self._source, self._stream_failed, self._max_unsent_bytes
+            link, self._world, self.guard, self._source, self._stream_failed, max_unsent_bytes
         )
 
     def _stream_failed(self, link: Link, reason: object) -> None:
@@ -425,9 +445,7 @@ class ServerLoop:
                 sender.send(out)
 
     def _hang_up(self, effect: Hangup) -> None:
-        sender = self._senders.pop(effect.link, None)
-        if sender is not None:
-            sender.close()
+        self._end_link(effect.link)
         self._world.hang_up(effect.link, effect.reason)
 
     def _append(self, effect: AppendTxns) -> None:

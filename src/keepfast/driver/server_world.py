@@ -33,6 +33,12 @@ class PeerWorld(Protocol):
     def stream_peer(self, link: Link, piece: bytes) -> bool:
         """Send a piece of a stream; as `send_peer`."""
 
+    def pause_peer(self, link: Link) -> None:
+        """Leave what it sends in its socket; some of it may come nevertheless."""
+
+    def resume_peer(self, link: Link) -> None:
+        """Read from it again."""
+
     def hang_up(self, link: Link, reason: str) -> None:
         """Close a link; nothing comes back from it any more."""
 

@@ -26,6 +26,9 @@ class QuorumOptions:
     # What may wait for a peer that does not read, or is still being sent a tree. Low: a server that
     # catches up while much is written never gets through. High: each such peer costs this memory.
     max_unsent_bytes: int = 1 << 30
+    # Bytes of one learner that are handled before others have their turn. Low: a follower that
+    # forwards many writes needs many turns. High: one that sends without end holds up everybody.
+    learner_turn_bytes: int = 16 << 10
     # Whether a voter with an empty directory votes at once, as its operator says that the ensemble
     # is new. On in an old ensemble: servers whose disks were wiped may outvote the others.
     is_empty_trusted: bool = False

@@ -30,9 +30,6 @@ from keepfast.wire import Notification, PeerProtocolError, ServerId
 
 # Bytes buffered for one peer while a stream is sent. Low: more waiting; high: memory.
 _HIGH_WATER_BYTES: Final = 4 << 20
-# Bytes of one learner that are handled before others have their turn. Low: a follower that forwards
-# many writes needs many turns. High: one that sends without end holds up everybody.
-_TURN_BYTES: Final = 16 << 10
 
 
 class EnsembleOptions(msgspec.Struct, frozen=True):
@@ -93,43 +90,20 @@ class PeerLink(asyncio.Protocol):
             self._transport.write(data)
         return not self._is_full
 
+    def pause(self) -> None:
+        """Leave what comes in the socket."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def close(self) -> None:
         """End the connection."""
         if self._transport is not None:
             self._farewell.begin(self._transport)
-
-
-class LearnerPeer(PeerLink):
-    """A link that a learner has made: what it sends is handled a piece in each turn."""
-
-    _unread = b""
-    _at = 0
-
-    def data_received(self, data: bytes) -> None:
-        if not self._unread and len(data) <= _TURN_BYTES:
-            super().data_received(data)
-            return
-        is_first = not self._unread
-        self._unread, self._at = self._unread[self._at :] + data, 0
-        if self._transport is not None:
-            self._transport.pause_reading()
-        if is_first:
-            self._take()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._unread = b""
-        super().connection_lost(exc)
-
-    def _take(self) -> None:
-        piece = self._unread[self._at : self._at + _TURN_BYTES]
-        self._at += len(piece)
-        if piece:
-            super().data_received(piece)
-            asyncio.get_running_loop().call_soon(self._take)
-            return
-        self._unread = b""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
 
 
 class PeerNetwork:
@@ -236,6 +210,18 @@ class PeerNetwork:
         """See ServerWorld."""
         return self.send_peer(link, piece)
 
+    def pause_peer(self, link: Link) -> None:
+        """See ServerWorld."""
+        peer = self._links.get(link)
+        if peer is not None:
+            peer.pause()
+
+    def resume_peer(self, link: Link) -> None:
+        """See ServerWorld."""
+        peer = self._links.get(link)
+        if peer is not None:
+            peer.resume()
+
     def hang_up(self, link: Link, reason: str) -> None:
         """See ServerWorld."""
         peer = self._links.pop(link, None)
@@ -253,13 +239,11 @@ class PeerNetwork:
             async with asyncio.timeout(self._options.links.identify_timeout_ms / 1000):
                 await self._security.sasl.check(stream)
         # The loop knows the link before its first bytes are passed on: some may be there already.
-        stream.hand_over(self._new_link(LearnerPeer, self._driver.link_accepted, stream.host))
+        stream.hand_over(self._new_link(self._driver.link_accepted, stream.host))
 
-    def _new_link(
-        self, kind: type[PeerLink], begin: Callable[[Link], None], address: str = ""
-    ) -> PeerLink:
+    def _new_link(self, begin: Callable[[Link], None], address: str = "") -> PeerLink:
         self._number += 1
-        peer = kind(self._driver, Link(self._number, address), begin, self._lost)
+        peer = PeerLink(self._driver, Link(self._number, address), begin, self._lost)
         self._links[peer.link] = peer
         return peer
 
@@ -288,4 +272,4 @@ class PeerNetwork:
             self._log.info("leader-not-reached", leader=server_id, reason=error)
             self._driver.dial_failed()
             return
-        stream.hand_over(self._new_link(PeerLink, self._driver.link_dialled))
+        stream.hand_over(self._new_link(self._driver.link_dialled))

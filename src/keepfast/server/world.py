@@ -173,6 +173,16 @@ class AsyncioWorld:
         """See ServerWorld."""
         return self.peers is None or self.peers.stream_peer(link, piece)
 
+    def pause_peer(self, link: Link) -> None:
+        """See ServerWorld."""
+        if self.peers is not None:
+            self.peers.pause_peer(link)
+
+    def resume_peer(self, link: Link) -> None:
+        """See ServerWorld."""
+        if self.peers is not None:
+            self.peers.resume_peer(link)
+
     def hang_up(self, link: Link, reason: str) -> None:
         """See ServerWorld."""
         if self.peers is not None:

@@ -332,6 +332,11 @@ def _audited(options: SimOptions, _rng: random.Random) -> SimOptions:
     return _with_replica(options, lambda each: replace(each, is_audited=True))
 
 
+def _small_turns(options: SimOptions, rng: random.Random) -> SimOptions:
+    """What a learner sends takes many turns."""
+    return replace(options, learner_turn_bytes=rng.choice((5, 30, 200)))
+
+
 # They are drawn and applied in this order; each in this fraction of the seeds.
 FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "kazoo": (0.5, _kazoo),
@@ -362,6 +367,7 @@ FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "small-txns": (0.08, _small_txns),
     "shared-secret": (0.08, _shared_secret),
     "audited": (0.05, _audited),
+    "small-turns": (0.08, _small_turns),
 }
 # Not drawn (or, for "expired" and "full-start", not checked): the product does not hold yet what
 # they ask of it.

@@ -114,6 +114,8 @@ class SimOptions:
     apache: int | None = None
     # The largest txn is so much larger on every second server than `replica` says.
     uneven_txn_bytes: int = 0
+    # Bytes of a learner that are handled in one turn.
+    learner_turn_bytes: int = 16 << 10
     init_limit: int = 10
     sync_limit: int = 5
     # How often (of 1) an acknowledgement is followed by a look at what a crash would leave.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -20,13 +21,16 @@ _SHORT_PACKET: Final = Struct(">iq")
 class PeerEnd:
     """One end of a connection between a learner and its leader."""
 
-    __slots__ = ("link", "process", "side", "stream")
+    __slots__ = ("is_paused", "link", "process", "side", "stream", "unread")
 
     def __init__(self, process: Process, stream: Stream, side: int, link: Link) -> None:
         self.process = process
         self.stream = stream
         self.side = side
         self.link = link
+        # Whether it is not read now, and what waits in the socket, in order; None: the end.
+        self.is_paused = False
+        self.unread: deque[bytes | None] = deque()
 
     @property
     def peer(self) -> ServerId:
@@ -35,11 +39,25 @@ class PeerEnd:
 
     def on_data(self, data: bytes) -> None:
         """See Endpoint."""
-        self.process.run(lambda: self.process.loop.link_bytes(self.link, data))
+        self.process.run(lambda: self._hear(data))
 
     def on_lost(self) -> None:
         """See Endpoint."""
-        self.process.run(lambda: self.process.links.lost(self))
+        self.process.run(lambda: self._hear(None))
+
+    def _hear(self, data: bytes | None) -> None:
+        self.unread.append(data)
+        self.read()
+
+    def read(self) -> None:
+        """Read what has come, up to the point where no more is wanted."""
+        process = self.process
+        while self.unread and not self.is_paused and not process.is_over:
+            data = self.unread.popleft()
+            if data is None:
+                process.links.lost(self)
+            else:
+                process.loop.link_bytes(self.link, data)
 
 
 class PeerLinks:
@@ -101,6 +119,19 @@ class PeerLinks:
         if self._ends.pop(end.link, None) is not None:
             process.world.trace.add(process.who, "lost its link with s%d", end.peer)
         process.loop.link_lost(end.link)
+
+    def pause(self, link: Link) -> None:
+        """Leave what comes in the socket."""
+        end = self._ends.get(link)
+        if end is not None:
+            end.is_paused = True
+
+    def resume(self, link: Link) -> None:
+        """Read again."""
+        end = self._ends.get(link)
+        if end is not None and end.is_paused:
+            end.is_paused = False
+            self._process.call_soon(end.read)
 
     def hang_up(self, link: Link, reason: str) -> None:
         """Close a link."""

@@ -423,6 +423,14 @@ class Process:
         )
         return False
 
+    def pause_peer(self, link: Link) -> None:
+        """See ServerWorld."""
+        self.links.pause(link)
+
+    def resume_peer(self, link: Link) -> None:
+        """See ServerWorld."""
+        self.links.resume(link)
+
     def hang_up(self, link: Link, reason: str) -> None:
         """See ServerWorld."""
         self.links.hang_up(link, reason)

@@ -88,6 +88,7 @@ class World:
             is_reconfig_enabled=options.is_reconfig_enabled,
             is_read_only_enabled=options.is_read_only_enabled,
             is_secret_shared=options.is_secret_shared,
+            learner_turn_bytes=options.learner_turn_bytes,
             election=options.election,
         )
         habits = options.workload.habits
