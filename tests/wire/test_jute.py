@@ -88,7 +88,6 @@ def test_primitives() -> None:
     raw = (
         encode_int(-2)
         + encode_long(-(2**63))
-        + b"\x80\x7f\x00\x07"
         + encode_string("ä")
         + encode_string(None)
         + encode_buffer(b"")
@@ -99,8 +98,6 @@ def test_primitives() -> None:
     reader = Reader(raw)
     assert reader.read_int() == -2
     assert reader.read_long() == -(2**63)
-    assert (reader.read_byte(), reader.read_byte()) == (-128, 127)
-    assert (reader.read_bool(), reader.read_bool()) == (False, True)
     assert reader.read_string() == "ä"
     assert reader.read_string() is None
     assert reader.read_buffer() == b""
@@ -123,7 +120,7 @@ def test_whatever_is_read_from__buffers_are_bytes(
 
 @pytest.mark.parametrize(
     "method",
-    ["read_int", "read_long", "read_byte", "read_bool", "read_buffer", "read_string", "read_count"],
+    ["read_int", "read_long", "read_buffer", "read_string", "read_count"],
 )
 def test_nothing_left__error_and_the_reader_stays(method: str) -> None:
     reader = Reader(b"xx", 2)

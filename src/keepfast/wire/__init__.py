@@ -17,7 +17,6 @@ from keepfast.wire.data import (
     StatPersisted,
 )
 from keepfast.wire.election import (
-    MAX_ADDRESSES_SIZE,
     MAX_NOTIFICATION_SIZE,
     NOTIFICATION_VERSION,
     Hello,
@@ -62,8 +61,6 @@ from keepfast.wire.multi import (
     MultiOp,
     MultiReader,
     MultiResult,
-    SubRequest,
-    SubResult,
     decode_multi_reply,
     decode_multi_request,
     encode_multi_reply,
@@ -97,7 +94,7 @@ from keepfast.wire.packets import (
     encode_request_packet,
     encode_touched_sessions,
 )
-from keepfast.wire.records import Codec, codec_of, decode, encode, exact_codec_of
+from keepfast.wire.records import codec_of, decode, encode, exact_codec_of
 from keepfast.wire.replies import (
     REPLIES,
     ConnectResponse,
@@ -111,7 +108,6 @@ from keepfast.wire.replies import (
     GetChildrenResponse,
     GetDataResponse,
     GetEphemeralsResponse,
-    Reply,
     ReplyHeader,
     SetACLResponse,
     SetDataResponse,
@@ -157,7 +153,6 @@ from keepfast.wire.requests import (
 from keepfast.wire.safe_text import safe_json, safe_lines, safe_text
 from keepfast.wire.sessions import session_password
 from keepfast.wire.txns import (
-    DIGEST_VERSION,
     CheckVersionTxn,
     CloseSessionTxn,
     CreateContainerTxn,
@@ -204,8 +199,6 @@ __all__ = [
     "ANYONE",
     "DEFAULT_MAX_FIELD",
     "DEFAULT_MAX_FRAME",
-    "DIGEST_VERSION",
-    "MAX_ADDRESSES_SIZE",
     "MAX_COUNTER",
     "MAX_EPOCH",
     "MAX_NOTIFICATION_SIZE",
@@ -227,7 +220,6 @@ __all__ = [
     "CheckWatchesRequest",
     "ClientInfo",
     "CloseSessionTxn",
-    "Codec",
     "ConnectRequest",
     "ConnectResponse",
     "CorruptLog",
@@ -296,7 +288,6 @@ __all__ = [
     "Reader",
     "ReconfigRequest",
     "RemoveWatchesRequest",
-    "Reply",
     "ReplyHeader",
     "Request",
     "RequestHeader",
@@ -316,8 +307,6 @@ __all__ = [
     "Stat",
     "StatPersisted",
     "StorageError",
-    "SubRequest",
-    "SubResult",
     "SubTxn",
     "SyncRequest",
     "SyncResponse",

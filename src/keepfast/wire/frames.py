@@ -62,12 +62,12 @@ class FrameParser:
             buffer = b"".join(self._chunks)
         payloads: list[bytes] = []
         start, end = 4, len(buffer)
-        needed, least, most = 4, self.min_frame, self.max_frame
+        needed, minimum, maximum = 4, self.min_frame, self.max_frame
         while start <= end:
             (length,) = _int_at(buffer, start - 4)
-            if not least <= length <= most:
+            if not minimum <= length <= maximum:
                 raise MalformedRecord(
-                    f"frame of {length} bytes; allowed are {least} to {most}",
+                    f"frame of {length} bytes; allowed are {minimum} to {maximum}",
                     self._offset + start - 4,
                 )
             stop = start + length

@@ -170,13 +170,6 @@ class Reader:
         """Bytes that are left."""
         return self.end - self.offset
 
-    def read_byte(self, what: str = "byte") -> int:
-        value = self.read_bytes(1, what)[0]
-        return value - 256 if value > 127 else value
-
-    def read_bool(self, what: str = "boolean") -> bool:
-        return self.read_bytes(1, what) != b"\0"
-
     def read_int(self, what: str = "int") -> int:
         return int.from_bytes(self.read_bytes(4, what), "big", signed=True)
 

@@ -170,7 +170,7 @@ class PacketParser:
             return []
         buffer = data if len(self._chunks) == 1 else b"".join(self._chunks)
         packets: list[QuorumPacket] = []
-        pos, end, most = 0, len(buffer), self.max_field
+        pos, end, max_field = 0, len(buffer), self.max_field
         while True:
             if end - pos >= _MIN_PACKET_SIZE:
                 # Most packets have no ids, or the previous packet's: these are parsed by hand.
@@ -178,7 +178,7 @@ class PacketParser:
                 start = pos + _PACKET_HEAD_SIZE
                 stop = start + length if length > 0 else start
                 raw, ids = (_NO_IDS, None) if type_ != _REQUEST else self._last_ids
-                if buffer.startswith(raw, stop) and -1 <= length <= most and type_ != _SNAP:
+                if buffer.startswith(raw, stop) and -1 <= length <= max_field and type_ != _SNAP:
                     content = buffer[start:stop] if length >= 0 else None
                     packets.append(_new_tuple(QuorumPacket, (type_, zxid, content, ids)))
                     pos = stop + len(raw)
@@ -187,7 +187,7 @@ class PacketParser:
                 size = self._size(buffer, pos, end)
                 if size > end - pos:
                     break
-                packet, pos = _PACKET.unpack(buffer, pos, end, most)
+                packet, pos = _PACKET.unpack(buffer, pos, end, max_field)
             except MalformedRecord as error:
                 raise MalformedRecord(error.reason, error.offset + self._offset) from None
             packets.append(packet)
@@ -214,7 +214,7 @@ class PacketParser:
         return raw
 
     def resume(self, rest: bytes) -> list[QuorumPacket]:
-        """Continue with packets: `rest` is what was taken after the end of the tree."""
+        """Continue with packets: `rest` is what `take_raw` gave beyond the end of the tree."""
         untaken = self.take_raw()
         self.is_raw = False
         self._offset -= len(rest) + len(untaken)
@@ -235,9 +235,9 @@ class PacketParser:
             raise MalformedRecord(f"QuorumPacket.authinfo: unreasonable count {count}", ids)
         at = ids + 4
         for strings_left in range(2 * max(count, 0), 0, -1):
-            least = at + 4 * strings_left
-            if least > end:
-                return least - pos
+            stop = at + 4 * strings_left
+            if stop > end:
+                return stop - pos
             (length,) = INT.unpack_from(buffer, at)
             if length < 0 or at + 4 + length - ids > self.max_field:
                 raise bad_length("QuorumPacket.authinfo", length, at, end, self.max_field)
