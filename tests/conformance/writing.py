@@ -159,7 +159,7 @@ class Writer:
         writer = self._snapshot
         if writer is not None and not writer.step():
             self._snapshot = None
-            self.store.commit_snapshot(writer.complete())
+            self.store.publish_snapshot(writer.complete())
             while not self.tree.thaw_step(100):
                 pass
             self.counts["snapshots"] += 1

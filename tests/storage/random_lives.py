@@ -89,7 +89,7 @@ class RandomLife:
         while writer.step():
             if self._rng.random() < 0.3:
                 self._write()
-        server.store.commit_snapshot(writer.complete())
+        server.store.publish_snapshot(writer.complete())
 
     def _epoch(self) -> None:
         server = self._server

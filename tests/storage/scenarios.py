@@ -101,7 +101,7 @@ def snapshot_while_writing(server: Server) -> None:
     entry = server.complete(writer)
     server.sync()
     server.append(30)
-    server.store.commit_snapshot(entry)
+    server.store.publish_snapshot(entry)
     server.sync()
 
 

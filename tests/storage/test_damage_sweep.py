@@ -378,7 +378,7 @@ def test_without_r4__acknowledged_records_are_cut_off_as_a_torn_tail(
 
 
 def keep_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = Store._commit
+    commit = Store._write_manifest
 
     def keeping(self: Store, **changes: Any) -> None:
         if "generation" in changes:
@@ -388,7 +388,7 @@ def keep_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
             changes |= {"snapshots": kept, "retired": retired}
         commit(self, **changes)
 
-    monkeypatch.setattr(Store, "_commit", keeping)
+    monkeypatch.setattr(Store, "_write_manifest", keeping)
 
 
 def cut_behind_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

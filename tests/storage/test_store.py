@@ -132,7 +132,7 @@ def test_snapshot_completed_before_a_truncation__is_refused_and_harms_nothing(
     # The new history reaches beyond the zxid of the snapshot, which is of the old one.
     server.write(20)
     with pytest.raises(BrokenHistory, match="no longer"):
-        server.store.commit_snapshot(entry)
+        server.store.publish_snapshot(entry)
     server.snapshot()
     assert point_of(reopen(server).tree) == server.ledger.acknowledged
 
@@ -208,7 +208,7 @@ def test_log_cut_while_a_snapshot_is_taken__the_snapshot_is_given_up(server: Ser
     entry = writer.complete()
     server.store.truncate(Zxid(entry.zxid - 1))
     with pytest.raises(BrokenHistory, match="no longer this one"):
-        server.store.commit_snapshot(entry)
+        server.store.publish_snapshot(entry)
 
 
 def test_disk_that_does_not_tell_its_space__has_failed(tmp_path: Path) -> None:

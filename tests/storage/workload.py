@@ -233,7 +233,7 @@ class Server:
         return writer.complete()
 
     def snapshot(self) -> None:
-        self.store.commit_snapshot(self.complete(self.begin_snapshot()))
+        self.store.publish_snapshot(self.complete(self.begin_snapshot()))
 
     def install(self, tree: Tree) -> None:
         self.ledger.replacing(point_of(tree))

@@ -120,7 +120,7 @@ class SnapshotTaker:
         self._disk.order(lambda: self._publish(entry), lambda done: self._published(entry, done))
 
     def _publish(self, entry: SnapshotEntry) -> None:
-        self._disk.store.commit_snapshot(entry)
+        self._disk.store.publish_snapshot(entry)
         self._disk.store.roll()
 
     def _published(self, entry: SnapshotEntry, result: StorageError | None) -> None:

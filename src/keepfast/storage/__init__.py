@@ -38,11 +38,9 @@ from keepfast.storage.layout import (
     data_directory,
     is_data_name,
     list_directory,
-    log_name,
     parse_log_name,
     parse_snapshot_name,
     snapshot_name,
-    version_directory,
 )
 from keepfast.storage.locks import unlock_directory
 from keepfast.storage.log_file import SECTOR_SIZE, Ending, Frame, LogReader, frame
@@ -58,7 +56,7 @@ from keepfast.storage.manifest import (
     load_manifest,
 )
 from keepfast.storage.orders import carry_out
-from keepfast.storage.problems import Problem, Severity, Standing, worst
+from keepfast.storage.problems import Problem, Severity, Standing
 from keepfast.storage.recovered import NO_HISTORY, Recovery
 from keepfast.storage.recovery import recover
 from keepfast.storage.recovery_listed import acknowledged_end
@@ -66,7 +64,6 @@ from keepfast.storage.retention import RetentionPlan, has_path, plan_retention
 from keepfast.storage.snapshot_file import (
     SnapshotCursor,
     SnapshotInfo,
-    SnapshotSink,
     check_snapshot_name,
     load_tree,
     parse_snapshot,
@@ -75,7 +72,7 @@ from keepfast.storage.snapshot_file import (
 from keepfast.storage.snapshot_writer import SnapshotWriter, storage_error
 from keepfast.storage.store import Store
 from keepfast.storage.store_options import StoreOptions
-from keepfast.storage.survey import LogSurvey, Progress, SurveyedRun, survey_log
+from keepfast.storage.survey import SurveyedRun, survey_log
 from keepfast.storage.watermark import read_watermark
 
 if TYPE_CHECKING:
@@ -125,11 +122,9 @@ __all__ = [
     "LiveRecovery",
     "LogReader",
     "LogRecord",
-    "LogSurvey",
     "Manifest",
     "Names",
     "Problem",
-    "Progress",
     "ReadFile",
     "RealDisk",
     "RealReadFile",
@@ -146,7 +141,6 @@ __all__ = [
     "SnapshotCursor",
     "SnapshotEntry",
     "SnapshotInfo",
-    "SnapshotSink",
     "SnapshotWriter",
     "Standing",
     "Store",
@@ -167,7 +161,6 @@ __all__ = [
     "list_directory",
     "load_manifest",
     "load_tree",
-    "log_name",
     "open_regular",
     "parse_log_name",
     "parse_snapshot",
@@ -188,6 +181,4 @@ __all__ = [
     "tree_packets",
     "unlock_directory",
     "use_of",
-    "version_directory",
-    "worst",
 ]

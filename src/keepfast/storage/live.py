@@ -186,12 +186,9 @@ def _complete_end(disk: Disk, path: str) -> int | None:
     for _ in range(_SCANS):
         try:
             with disk.open_read(path) as file:
-                reader = LogReader(file)
-                for _ in reader:
-                    pass
+                ending = LogReader(file).drained().ending
         except OSError:
             return None
-        ending = reader.ending
         if ending.is_plain:
             return ending.offset
         agreeing = agreeing + 1 if ending == last else 0

@@ -22,7 +22,7 @@ a crash: its bytes were changed later.
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -92,6 +92,11 @@ class Ending(msgspec.Struct, frozen=True):
         """Whether nothing but zeros follows the last record."""
         return not self.reason
 
+    @property
+    def is_explained(self) -> bool:
+        """Whether it is plain, or a crash explains it and nothing sound follows."""
+        return self.is_plain or (self.torn and self.valid_after is None)
+
 
 def frame(entry: bytes) -> bytes:
     """A whole record; never one that a reader would treat as damage (R13)."""
@@ -154,6 +159,12 @@ class LogReader:
             window = self._file.read_at(base, min(wanted, self._size - base))
         self.crc32 = zlib.crc32(memoryview(window)[:position], self.crc32)
         self.ending = self._classify(base + position)
+
+    def drained(self) -> Self:
+        """Itself, with every record read: for the ending and the CRC alone."""
+        for _ in self:
+            pass
+        return self
 
     def _check_header(self) -> Ending | None:
         header = self._file.read_at(0, min(HEADER_SIZE, self._size))

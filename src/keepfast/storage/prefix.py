@@ -25,7 +25,7 @@ from keepfast.storage.recovery import foreign_names
 from keepfast.storage.recovery_listed import is_torn_tail, known_joins, listed_path, load_listed
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import load_tree
-from keepfast.storage.survey import SurveyedRun, is_unnumbered
+from keepfast.storage.survey import SurveyedRun, is_unnumbered, runs_of
 from keepfast.storage.watermark import read_watermark
 from keepfast.tree import Tree
 from keepfast.wire import (
@@ -116,10 +116,6 @@ class Records:
         return []
 
 
-def _is_plain_or_torn(ending: Ending) -> bool:
-    return ending.is_plain or (ending.torn and ending.valid_after is None)
-
-
 class Stretches:
     """Reads one log past its damaged places and collects runs and gaps."""
 
@@ -133,7 +129,7 @@ class Stretches:
         self,
         start: int = HEADER_SIZE,
         stop: int | None = None,
-        is_end: Callable[[Ending], bool] = _is_plain_or_torn,
+        is_end: Callable[[Ending], bool] = lambda ending: ending.is_explained,
     ) -> tuple[Ending, int]:
         """Read all stretches, up to an ending that `is_end`; returns the last ending and CRC-32.
 
@@ -169,26 +165,9 @@ class Stretches:
         self._records.gaps.append(Gap(hidden, error))
 
     def _collect(self, reader: LogReader) -> None:
-        first: Frame | None = None
-        last: Frame | None = None
-        for frame in reader:
-            if (
-                last is not None
-                and first is not None
-                and not follows_in_epoch(frame.zxid, last.zxid)
-                and not (frame.zxid == last.zxid and is_unnumbered(frame.entry))
-            ):
-                self._close(first, last)
-                first = frame
-            first = first or frame
-            last = frame
-        if first is not None and last is not None:
-            self._close(first, last)
-
-    def _close(self, first: Frame, last: Frame) -> None:
-        self._last = Zxid(last.zxid)
-        run = SurveyedRun(self._name, Zxid(first.zxid), self._last, first.offset, last.end)
-        self._records.runs.append(run)
+        for run in runs_of(self._name, reader):
+            self._last = run.last
+            self._records.runs.append(run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import msgspec
 from keepfast.quorum import Standing
 from keepfast.wire import Zxid, format_zxid
 
-__all__ = ["Problem", "Severity", "Standing", "worst"]
+__all__ = ["Problem", "Severity", "Standing"]
 
 
 class Severity(Enum):
@@ -36,9 +36,3 @@ class Problem(msgspec.Struct, frozen=True):
         if self.zxid is not None:
             place += f" (zxid {format_zxid(self.zxid)})"
         return f"{self.severity.value}: {place}: {self.reason}"
-
-
-def worst(problems: list[Problem]) -> Severity | None:
-    """The gravest severity among `problems`; None if there are none."""
-    order = list(Severity)
-    return max((p.severity for p in problems), key=order.index, default=None)

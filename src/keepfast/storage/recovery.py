@@ -21,14 +21,11 @@ from keepfast.storage.problems import Problem, Severity, Standing
 from keepfast.storage.recovered import HEAL, NO_HISTORY, Recovery, doubted, problem_of
 from keepfast.storage.recovery_listed import recover_listed
 from keepfast.storage.recovery_unlisted import recover_unlisted
-from keepfast.storage.survey import Progress, no_progress
 from keepfast.storage.watermark import read_watermark
 from keepfast.wire import CorruptManifest, Zxid, epoch_of, format_zxid
 
 
-def recover(
-    disk: Disk, directory: DataDirectory, *, full: bool = False, progress: Progress = no_progress
-) -> Recovery:
+def recover(disk: Disk, directory: DataDirectory, *, full: bool = False) -> Recovery:
     """Read a directory and return the state that it proves.
 
     With `full`, files that this recovery does not need are checked as well.  Raises StorageError
@@ -57,7 +54,7 @@ def recover(
         )
         return Recovery(Standing.DAMAGED, problems=tuple(problems))
     epochs = read_epochs(disk, directory, manifest, problems)
-    result = _recover_files(disk, directory, listing, manifest, problems, full, progress)
+    result = _recover_files(disk, directory, listing, manifest, problems, full)
     if result.adopted:
         result = _check_against_watermark(disk, directory, result, manifest, epochs, problems)
     result = _check_against_epochs(result, epochs, manifest, problems)
@@ -98,13 +95,12 @@ def _recover_files(
     manifest: Manifest | None,
     problems: list[Problem],
     full: bool,
-    progress: Progress,
 ) -> Recovery:
     """The state that logs and snapshots prove, by the manifest if it describes them."""
     if manifest is not None:
         foreign = foreign_names(disk, directory, listing, manifest, problems)
         if not foreign:
-            return recover_listed(disk, directory, manifest, problems, full, progress)
+            return recover_listed(disk, directory, manifest, problems, full)
         problems.append(
             Problem(
                 "changed-by-another-program",
@@ -119,7 +115,7 @@ def _recover_files(
         old = Manifest(serial=watermark.serial)
     else:
         old = manifest or Manifest()
-    return recover_unlisted(disk, directory, listing, old, problems, full, progress)
+    return recover_unlisted(disk, directory, listing, old, problems, full)
 
 
 def _check_against_watermark(
@@ -232,7 +228,6 @@ def is_empty_log(disk: Disk, directory: DataDirectory, name: str) -> bool:
             reader = LogReader(file)
             if any(True for _ in reader):
                 return False
-            ending = reader.ending
-            return ending.is_plain or (ending.torn and ending.valid_after is None)
+            return reader.ending.is_explained
     except OSError:
         return False

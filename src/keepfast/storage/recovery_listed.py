@@ -6,7 +6,6 @@ and there the watermark says how much of it was acknowledged (R4).
 """
 
 import posixpath
-import zlib
 
 from msgspec.structs import replace
 
@@ -25,8 +24,7 @@ from keepfast.storage.recovered import (
 )
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import load_tree
-from keepfast.storage.survey import Progress
-from keepfast.storage.takeover import rewritten_entry
+from keepfast.storage.takeover import crc_of, rewritten_entry
 from keepfast.storage.watermark import Watermark, is_intact, read_watermark
 from keepfast.tree import Tree
 from keepfast.wire import (
@@ -41,8 +39,6 @@ from keepfast.wire import (
 # A group of records is written and fsynced together and is never larger than this (or one record).
 GROUP_LIMIT_BYTES = 4 << 20
 
-_WINDOW_SIZE = 1 << 20
-
 
 def recover_listed(
     disk: Disk,
@@ -50,7 +46,6 @@ def recover_listed(
     manifest: Manifest,
     problems: list[Problem],
     full: bool,
-    progress: Progress,
 ) -> Recovery:
     """The state that the manifest's files prove; problems are added to `problems`."""
     degraded = False
@@ -75,9 +70,8 @@ def recover_listed(
             manifest = manifest.with_snapshot(again)
             entry = again
             tree, base = load_listed(disk, directory, entry)
-        progress(entry.size)
         try:
-            replay, sealed = _replay(disk, directory, manifest, tree, base, watermark, progress)
+            replay, sealed = _replay(disk, directory, manifest, tree, base, watermark)
         except StorageError as error:
             problems.append(problem_of(error, "history-broken", advice=HEAL))
             return Recovery(Standing.DAMAGED, base=entry, manifest=manifest, degraded=True)
@@ -211,9 +205,7 @@ def check_bytes(disk: Disk, path: str, entry: SnapshotEntry) -> None:
                 raise CorruptSnapshot(
                     f"has {size} bytes where {entry.size} were written", path, min(size, entry.size)
                 )
-            crc = 0
-            for offset in range(0, size, _WINDOW_SIZE):
-                crc = zlib.crc32(file.read_at(offset, _WINDOW_SIZE), crc)
+            crc = crc_of(file)
     except FileNotFoundError as error:
         raise CorruptSnapshot("is missing", path) from error
     except OSError as error:
@@ -248,7 +240,6 @@ def _replay(
     tree: Tree,
     base: Base,
     watermark: Watermark | None,
-    progress: Progress,
 ) -> tuple[Replay, _Sealed]:
     replay = Replay(tree, base, known_joins(manifest.segments))
     sealed = _Sealed(manifest.segments)
@@ -257,13 +248,11 @@ def _replay(
         try:
             with disk.open_read(path) as file:
                 if entry.seal is not None:
-                    _replay_sealed(
-                        replay, LogReader(file, entry.start, entry.seal.end), entry, path
-                    )
+                    reader = LogReader(file, entry.start, entry.seal.end)
+                    _check_seal(reader, entry.seal, _feed_all(replay, reader, entry, path), path)
                 else:
                     reader = LogReader(file, entry.start)
                     _replay_open(replay, reader, entry, path, watermark, sealed)
-                progress(file.size())
         except FileNotFoundError as error:
             raise CorruptLog("is missing, although the manifest lists it", path) from error
         except OSError as error:
@@ -301,16 +290,19 @@ def _feed_all(replay: Replay, reader: LogReader, entry: SegmentEntry, path: str)
     return last
 
 
-def _replay_sealed(replay: Replay, reader: LogReader, entry: SegmentEntry, path: str) -> None:
-    last = _feed_all(replay, reader, entry, path)
-    check_seal(reader, entry, last, path)
+def check_sealed(disk: Disk, path: str, entry: SegmentEntry, seal: Seal) -> None:
+    """Read a sealed segment without replaying it.  Raises CorruptLog, or OSError of the disk."""
+    with disk.open_read(path) as file:
+        reader = LogReader(file, entry.start, seal.end)
+        last = entry.follows
+        for frame in reader:
+            last = Zxid(frame.zxid)
+        _check_seal(reader, seal, last, path)
 
 
-def check_seal(reader: LogReader, entry: SegmentEntry, last: Zxid, path: str) -> None:
+def _check_seal(reader: LogReader, seal: Seal, last: Zxid, path: str) -> None:
     """Compare a segment that was read with the seal that the manifest has for it."""
-    seal, ending = entry.seal, reader.ending
-    if seal is None:
-        return
+    ending = reader.ending
     if ending.offset != seal.end or last != seal.last:
         raise CorruptLog(
             f"{ending.reason or 'ends early'}; it was sealed at offset {seal.end} after "
@@ -412,12 +404,7 @@ def _check_unused(
             continue
         path = listed_path(disk, directory, entry)
         try:
-            with disk.open_read(path) as file:
-                reader = LogReader(file, entry.start, entry.seal.end)
-                last = entry.follows
-                for frame in reader:
-                    last = Zxid(frame.zxid)
-                check_seal(reader, entry, last, path)
+            check_sealed(disk, path, entry, entry.seal)
         except OSError as error:
             problems.append(
                 Problem("log-damaged", Severity.DAMAGE, f"cannot be read: {error.strerror}", path)

@@ -19,10 +19,8 @@ from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import SnapshotInfo, load_tree
 from keepfast.storage.survey import (
     LogSurvey,
-    Progress,
     SurveyedRun,
     is_unnumbered,
-    no_progress,
     read_run,
     survey_log,
 )
@@ -53,7 +51,6 @@ class _Scene:
     directory: DataDirectory
     surveys: list[LogSurvey]
     problems: list[Problem]
-    progress: Progress
     # Zxids that unusable snapshots prove to have existed, by their names or contents.
     rotten: set[Zxid] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)  # names of the snapshots that were read
@@ -72,15 +69,14 @@ def recover_unlisted(
     manifest: Manifest,
     problems: list[Problem],
     full: bool,
-    progress: Progress,
 ) -> Recovery:
     """The state that the files prove by themselves; problems are added to `problems`.
 
     `manifest` is the one that was there, if any: its identity and generation are kept.  With
     `full`, snapshots that are not needed are read as well.
     """
-    surveys = [survey_log(disk, directory, name, progress) for name in listing.logs]
-    scene = _Scene(disk, directory, surveys, problems, progress)
+    surveys = [survey_log(disk, directory, name) for name in listing.logs]
+    scene = _Scene(disk, directory, surveys, problems)
     _report_logs(scene)
     if not listing.snapshots and not scene.runs:
         damaged = any(survey.is_damaged for survey in surveys)
@@ -178,7 +174,6 @@ def _attempt(scene: _Scene, name: str | None) -> _Attempt | StorageError:
         scene.tried.add(name)
         try:
             tree, info, seen = load_tree(scene.disk, path, is_fuzzy=True)
-            scene.progress(scene.disk.size(path))
         except StorageError as error:
             scene.rotten.add(zxid_of_snapshot(name))
             scene.problems.append(_rotten(error))
@@ -435,7 +430,7 @@ def _next_older(scene: _Scene, listing: Listing, attempt: _Attempt) -> _Attempt 
     """The next older snapshot that can be read, if records lead from it to the same head."""
     if attempt.name is None:
         return None
-    quiet = _Scene(scene.disk, scene.directory, scene.surveys, [], no_progress)
+    quiet = _Scene(scene.disk, scene.directory, scene.surveys, [])
     for name in reversed(listing.snapshots[: listing.snapshots.index(attempt.name)]):
         older = _attempt(quiet, name)
         scene.tried.add(name)

@@ -40,7 +40,6 @@ from keepfast.storage.layout import (
 )
 from keepfast.storage.live_files import apply_manifest, retire
 from keepfast.storage.locks import lock_directory, unlock_directory
-from keepfast.storage.log_file import LogReader
 from keepfast.storage.manifest import (
     Manifest,
     Retired,
@@ -61,7 +60,7 @@ from keepfast.storage.prefix import (
 from keepfast.storage.problems import Severity, Standing
 from keepfast.storage.recovered import NO_HISTORY, Recovery
 from keepfast.storage.recovery import foreign_names, recover
-from keepfast.storage.recovery_listed import check_seal, known_joins, load_listed
+from keepfast.storage.recovery_listed import check_sealed, known_joins, load_listed
 from keepfast.storage.snapshot_writer import SnapshotWriter, disk_failure
 from keepfast.storage.store_options import DEFAULTS
 from keepfast.storage.survey import SurveyedRun
@@ -323,14 +322,8 @@ def _older_segments(
     for entry in reversed(known.segments):
         if entry.seal is None or entry.seal.last != follows:
             continue
-        path = directory.in_logs(entry.name)
         try:
-            with disk.open_read(path) as file:
-                reader = LogReader(file, entry.start, entry.seal.end)
-                last = entry.follows
-                for frame in reader:
-                    last = Zxid(frame.zxid)
-                check_seal(reader, entry, last, path)
+            check_sealed(disk, directory.in_logs(entry.name), entry, entry.seal)
         except (OSError, StorageError):
             break
         older.insert(0, entry)

@@ -36,7 +36,6 @@ from keepfast.storage.retention import plan_retention
 from keepfast.storage.segment_writer import SegmentWriter
 from keepfast.storage.snapshot_writer import SnapshotWriter, storage_error, temporary_name
 from keepfast.storage.store_options import StoreOptions
-from keepfast.storage.survey import Progress, no_progress
 from keepfast.storage.truncation import cut_segments, with_fitting_base
 from keepfast.storage.watermark import WatermarkFile, lags, read_watermark, watermark_of
 from keepfast.tree import FrozenTree, Tree
@@ -86,11 +85,7 @@ class Store(DiskGuard):
 
     @classmethod
     def open(
-        cls,
-        disk: Disk,
-        directory: DataDirectory,
-        options: StoreOptions | None = None,
-        progress: Progress = no_progress,
+        cls, disk: Disk, directory: DataDirectory, options: StoreOptions | None = None
     ) -> tuple["Store", Recovery]:
         """Recover a directory, put it in order and open it; the directories are made if missing.
 
@@ -109,7 +104,7 @@ class Store(DiskGuard):
         except OSError as error:
             raise storage_error(error, error.filename or directory.snapshots) from error
         try:
-            recovery = recover(disk, directory, progress=progress)
+            recovery = recover(disk, directory)
             store = cls(disk, directory, recovery, options)
             if recovery.standing is not Standing.DAMAGED:
                 store._guard(make_durable, disk, directory, recovery)
@@ -133,7 +128,7 @@ class Store(DiskGuard):
                 # Logs of 3.4 without a snapshot: write the base that recovery had to assume.
                 self._write_base(recovery.tree, retired)
             else:
-                self._ordinary_if_full(lambda: self._commit(retired=retired))
+                self._write_manifest(retired=retired)
             apply_manifest(disk, directory, self._manifest)
             if recovery.unconfirmed_from is not None or lags(disk, directory, self._manifest):
                 self._open_watermark()  # the old one may be lost, or not durable as far as was read
@@ -276,7 +271,7 @@ class Store(DiskGuard):
         )
         try:
             self._ordinary_if_full(lambda: self._disk.fsync_directory(directory_of(path)))
-            self._ordinary_if_full(lambda: self._commit(segments=segments))
+            self._write_manifest(segments=segments)
         except DiskFull:
             writer.discard()
             raise
@@ -352,15 +347,15 @@ class Store(DiskGuard):
             )
         )
 
-    def commit_snapshot(self, entry: SnapshotEntry) -> None:
+    def publish_snapshot(self, entry: SnapshotEntry) -> None:
         """List a completed snapshot of a committed state of this history.
 
         Raises DiskFull, with the snapshot removed, and BrokenHistory if the history that it was
         taken of was truncated or replaced since.
         """
-        self._change(self._commit_snapshot, entry)
+        self._change(self._publish_snapshot, entry)
 
-    def _commit_snapshot(self, entry: SnapshotEntry) -> None:
+    def _publish_snapshot(self, entry: SnapshotEntry) -> None:
         if entry.zxid > self.durable or not self._disk.exists(self._staged_path(entry)):
             # The log was cut after it, and apply_manifest() removed it together with the history.
             raise BrokenHistory(
@@ -389,7 +384,7 @@ class Store(DiskGuard):
     def _list_snapshot(self, entry: SnapshotEntry, **changes: object) -> None:
         """Write a manifest with a new snapshot; on a full disk the file is removed."""
         try:
-            self._ordinary_if_full(lambda: self._commit(**changes))
+            self._write_manifest(**changes)
         except DiskFull:
             with contextlib.suppress(OSError):
                 self._disk.remove(self._staged_path(entry))
@@ -453,14 +448,12 @@ class Store(DiskGuard):
         retired = tuple(
             Retired(name, delete=False) for name in sorted(sealed.names() - kept.names())
         )
-        self._ordinary_if_full(
-            lambda: self._commit(
-                generation=self._manifest.generation + 1,
-                snapshots=kept.snapshots,
-                segments=kept.segments,
-                retired=retired,
-                unproven=tuple(z for z in sealed.unproven if z <= zxid),
-            )
+        self._write_manifest(
+            generation=self._manifest.generation + 1,
+            snapshots=kept.snapshots,
+            segments=kept.segments,
+            retired=retired,
+            unproven=tuple(z for z in sealed.unproven if z <= zxid),
         )
         self._forget_pending()
         self._abandon_writer()
@@ -497,10 +490,8 @@ class Store(DiskGuard):
         plan = plan_retention(self._manifest, self.durable, retain, frozenset(self._proven))
         removed = remove_aside(self._disk, self.directory, keep_generation=-1)
         if plan.deleted:
-            self._ordinary_if_full(
-                lambda: self._commit(
-                    snapshots=plan.snapshots, segments=plan.segments, retired=plan.deleted
-                )
+            self._write_manifest(
+                snapshots=plan.snapshots, segments=plan.segments, retired=plan.deleted
             )
             retire(self._disk, self.directory, self._manifest.retired, self._manifest.generation)
         return (*removed, *(entry.name for entry in plan.deleted))
@@ -540,15 +531,13 @@ class Store(DiskGuard):
         known = self._manifest
         name = known.ensemble if ensemble is None else ensemble or None
         is_renamed = name != known.ensemble
-        self._ordinary_if_full(
-            lambda: self._commit(
-                accepted_epoch=epochs.accepted,
-                current_epoch=epochs.current,
-                ensemble=name,
-                ensemble_since=epochs.current if is_renamed else known.ensemble_since,
-                is_catching_up=False,  # all that the leader had is durable here
-                repaired_at=None,
-            )
+        self._write_manifest(
+            accepted_epoch=epochs.accepted,
+            current_epoch=epochs.current,
+            ensemble=name,
+            ensemble_since=epochs.current if is_renamed else known.ensemble_since,
+            is_catching_up=False,  # all that the leader had is durable here
+            repaired_at=None,
         )
         if self.standing is Standing.CATCHING_UP:
             self.standing = Standing.WHOLE
@@ -556,7 +545,7 @@ class Store(DiskGuard):
 
     def set_membership(self, text: bytes) -> None:
         """Store which membership was committed last; durable on return."""
-        self._change(self._ordinary_if_full, lambda: self._commit(membership=text))
+        self._change(lambda: self._write_manifest(membership=text))
 
     def has_space(self) -> bool:
         """Check the disk again: whether new records are accepted. Raises DiskFailed."""
@@ -587,14 +576,14 @@ class Store(DiskGuard):
         self._sync()
         if self._writer is not None:
             with contextlib.suppress(DiskFull):  # the next start finds its end, as after a crash
-                self._ordinary_if_full(lambda: self._commit(segments=self._sealed_segments()))
+                self._write_manifest(segments=self._sealed_segments())
                 self._close_writer()
 
     # -- failures --------------------------------------------------------------------------------
 
-    def _commit(self, **changes: object) -> None:
+    def _write_manifest(self, **changes: object) -> None:
         """Write the manifest; what was retired before is gone by now and not listed again."""
         changes.setdefault("retired", ())
         manifest = self._manifest.next(**changes)
-        store_manifest(self._disk, self.directory, manifest)
+        self._ordinary_if_full(lambda: store_manifest(self._disk, self.directory, manifest))
         self._manifest = manifest

@@ -1,6 +1,6 @@
 """A survey of logs that no manifest describes: which runs of records each file holds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -9,17 +9,9 @@ from keepfast.storage.layout import DataDirectory
 from keepfast.storage.log_file import Ending, Frame, LogReader
 from keepfast.wire import CorruptLog, Zxid, follows_in_epoch
 
-# Called with the bytes that were read, so that a person can be shown how far a long scan is.
-Progress = Callable[[int], None]
-
-
 _TYPE_OFFSET = 28
 _ERROR_TYPE = b"\xff\xff\xff\xff"
 _ERROR_ENTRY_SIZE = 36
-
-
-def no_progress(_: int) -> None:
-    """A progress callback that does nothing."""
 
 
 class SurveyedRun(msgspec.Struct, frozen=True):
@@ -52,28 +44,14 @@ class LogSurvey(msgspec.Struct, frozen=True):
         return not ending.is_plain and (not is_explained or ending.valid_after is not None)
 
 
-def survey_log(
-    disk: Disk, directory: DataDirectory, name: str, progress: Progress = no_progress
-) -> LogSurvey:
+def survey_log(disk: Disk, directory: DataDirectory, name: str) -> LogSurvey:
     """Read one log in full, without decoding its records."""
-    path = directory.in_logs(name)
-    runs: list[SurveyedRun] = []
     try:
-        with disk.open_read(path) as file:
+        with disk.open_read(directory.in_logs(name)) as file:
             reader = LogReader(file)
-            collector = _RunCollector(name)
-            reported = 0
-            for frame in reader:
-                collector.add(frame)
-                if frame.offset - reported > 1 << 20:
-                    progress(frame.offset - reported)
-                    reported = frame.offset
-            runs = collector.finish()
-            progress(reader.ending.offset - reported)
-            return LogSurvey(name, tuple(runs), reader.ending)
+            return LogSurvey(name, tuple(runs_of(name, reader)), reader.ending)
     except OSError as error:
-        ending = Ending(0, f"cannot be read: {error.strerror}")
-        return LogSurvey(name, tuple(runs), ending)
+        return LogSurvey(name, (), Ending(0, f"cannot be read: {error.strerror}"))
 
 
 def is_unnumbered(entry: bytes) -> bool:
@@ -84,34 +62,25 @@ def is_unnumbered(entry: bytes) -> bool:
     return len(entry) == _ERROR_ENTRY_SIZE and entry.startswith(_ERROR_TYPE, _TYPE_OFFSET)
 
 
-class _RunCollector:
-    """Cuts a sequence of records where one does not directly follow the one before."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._runs: list[SurveyedRun] = []
-        self._first: Frame | None = None
-        self._last: Frame | None = None
-
-    def add(self, frame: Frame) -> None:
-        last = self._last
-        if last is None or not (
-            follows_in_epoch(frame.zxid, last.zxid)
-            or (frame.zxid == last.zxid and is_unnumbered(frame.entry))
+def runs_of(name: str, frames: Iterable[Frame]) -> Iterator[SurveyedRun]:
+    """The records of a file as runs: cut where one does not directly follow the one before."""
+    first: Frame | None = None
+    last: Frame | None = None
+    for frame in frames:
+        if first is None or last is None:
+            first = frame
+        elif not follows_in_epoch(frame.zxid, last.zxid) and not (
+            frame.zxid == last.zxid and is_unnumbered(frame.entry)
         ):
-            self._close()
-            self._first = frame
-        self._last = frame
+            yield _run(name, first, last)
+            first = frame
+        last = frame
+    if first is not None and last is not None:
+        yield _run(name, first, last)
 
-    def finish(self) -> list[SurveyedRun]:
-        self._close()
-        return self._runs
 
-    def _close(self) -> None:
-        first, last = self._first, self._last
-        if first is not None and last is not None:
-            run = SurveyedRun(self._name, Zxid(first.zxid), Zxid(last.zxid), first.offset, last.end)
-            self._runs.append(run)
+def _run(name: str, first: Frame, last: Frame) -> SurveyedRun:
+    return SurveyedRun(name, Zxid(first.zxid), Zxid(last.zxid), first.offset, last.end)
 
 
 def read_run(disk: Disk, directory: DataDirectory, run: SurveyedRun) -> Iterator[Frame]:

@@ -2,7 +2,7 @@
 
 import zlib
 
-from keepfast.storage.disk import Disk
+from keepfast.storage.disk import Disk, ReadFile
 from keepfast.storage.layout import DataDirectory
 from keepfast.storage.log_file import LogReader
 from keepfast.storage.manifest import Join, Seal, SegmentEntry, SnapshotEntry
@@ -15,6 +15,14 @@ from keepfast.wire import CorruptLog, CorruptSnapshot, StorageError, Zxid
 _WINDOW_SIZE = 1 << 20
 
 
+def crc_of(file: ReadFile) -> int:
+    """The CRC-32 of a whole file."""
+    crc = 0
+    for offset in range(0, file.size(), _WINDOW_SIZE):
+        crc = zlib.crc32(file.read_at(offset, _WINDOW_SIZE), crc)
+    return crc
+
+
 def snapshot_entry(
     disk: Disk, directory: DataDirectory, name: str, zxid: Zxid, tree: Tree, exact: bool
 ) -> SnapshotEntry:
@@ -22,10 +30,7 @@ def snapshot_entry(
     path = directory.in_snapshots(name)
     try:
         with disk.open_read(path) as file:
-            size = file.size()
-            crc = 0
-            for offset in range(0, size, _WINDOW_SIZE):
-                crc = zlib.crc32(file.read_at(offset, _WINDOW_SIZE), crc)
+            size, crc = file.size(), crc_of(file)
     except OSError as error:
         raise CorruptSnapshot(f"cannot be read: {error.strerror}", path) from error
     return SnapshotEntry(
@@ -70,9 +75,7 @@ def segment_entries(
         path = directory.in_logs(first.name)
         try:
             with disk.open_read(path) as file:
-                reader = LogReader(file, first.start, last.end)
-                for _ in reader:
-                    pass
+                reader = LogReader(file, first.start, last.end).drained()
         except OSError as error:
             raise CorruptLog(f"cannot be read: {error.strerror}", path) from error
         head = last.last == replay.head

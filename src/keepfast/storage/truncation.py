@@ -8,7 +8,6 @@ from keepfast.storage.layout import DataDirectory
 from keepfast.storage.log_file import LogReader
 from keepfast.storage.manifest import Manifest, Seal, SegmentEntry
 from keepfast.storage.recovery_listed import recover_listed
-from keepfast.storage.survey import no_progress
 from keepfast.wire import BrokenHistory, CorruptLog, Zxid
 
 
@@ -36,7 +35,7 @@ def with_fitting_base(disk: Disk, directory: DataDirectory, kept: Manifest, zxid
     while manifest.snapshots:
         if manifest.snapshots[-1].exact:
             return manifest
-        trial = recover_listed(disk, directory, manifest, [], False, no_progress)
+        trial = recover_listed(disk, directory, manifest, [], False)
         if trial.tree is not None and trial.head == zxid:
             return manifest
         manifest = replace(manifest, snapshots=manifest.snapshots[:-1])
@@ -60,9 +59,7 @@ def _cut(history: History, segment: SegmentEntry, zxid: Zxid) -> SegmentEntry:
                     break
             if end is None:
                 raise CorruptLog("the record to cut after is not there", path, None, zxid)
-            reader = LogReader(file, segment.start, end)
-            for _ in reader:
-                pass
+            reader = LogReader(file, segment.start, end).drained()
     except OSError as error:
         raise CorruptLog(f"cannot be read: {error.strerror}", path) from error
     joins = tuple(join for join in segment.joins if join.zxid <= zxid)
