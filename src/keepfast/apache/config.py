@@ -86,10 +86,10 @@ def load_config(
 
     config = _read_groups(sources, file, without_secrets(text.decode("iso-8859-1")))
     sources.raise_errors()
-    config = replace(config, data=_settle_data(sources, config.data))
+    config = replace(config, data=_complete_data(sources, config.data))
     config = _read_ensemble(sources, config)
     sources.raise_errors()
-    config = replace(config, client=_settle_client(sources, config))
+    config = replace(config, client=_complete_client(sources, config))
     config = replace(config, auth=_read_auth(sources, config))
     check_config(config, sources)
     sources.raise_errors()
@@ -180,23 +180,23 @@ def _read_auth(sources: Sources, config: ServerConfig) -> AuthConfig:
             sources.complain(AUTH_PROVIDER_PREFIX + rest, reason)
         else:
             schemes.add(scheme)
-    sources.tell_family(AUTH_PROVIDER_FAMILY, [given for _, given in providers])
+    sources.set_family_origin(AUTH_PROVIDER_FAMILY, [given for _, given in providers])
     if config.client.secure_port is not None or config.client.port_unification:
         schemes.add("x509")
     users = [given for _, given in sources.family(f"{SUPER_USER_KEY}.")]
     one = sources.find(SUPER_USER_KEY)
     if one is not None:
         users.append(one)
-    sources.tell_family(SUPER_USER_KEY, users)
+    sources.set_family_origin(SUPER_USER_KEY, users)
     names = frozenset(given.value for given in users) - {""}
     return replace(config.auth, providers=frozenset(schemes), super_users=names)
 
 
-def _settle_data(sources: Sources, data: DataConfig) -> DataConfig:
+def _complete_data(sources: Sources, data: DataConfig) -> DataConfig:
     """Who says when snapshots are taken gets them then, however large the tree is."""
     is_exact = sources.find("snapCount") is not None
     if is_exact and sources.find(SNAP_ZNODE_PERCENT_KEY) is None:
-        sources.tell_origin(SNAP_ZNODE_PERCENT_KEY, "snapCount")
+        sources.set_origin(SNAP_ZNODE_PERCENT_KEY, "snapCount")
         return replace(data, snap_znode_percent=0)
     return data
 
@@ -208,17 +208,17 @@ def _read_ensemble(sources: Sources, config: ServerConfig) -> ServerConfig:
     version = add_dynamic_file(sources, dynamic) if dynamic else 0
     membership = parse_members(sources, version, ensemble.multi_address_enabled)
     ensemble = replace(ensemble, membership=membership)
-    ensemble = _settle_my_id(sources, config, ensemble)
+    ensemble = _read_my_id_file(sources, config, ensemble)
     me = ensemble.me
     if me is not None and me.role is not ensemble.peer_type:
         if sources.find("peerType") is not None:
             sources.remark("peerType", f"the line server.{me.server_id} says {me.role.value}")
         ensemble = replace(ensemble, peer_type=me.role)
-        sources.tell_origin("peerType", f"server.{me.server_id}")
+        sources.set_origin("peerType", f"server.{me.server_id}")
     return replace(config, ensemble=ensemble)
 
 
-def _settle_my_id(
+def _read_my_id_file(
     sources: Sources, config: ServerConfig, ensemble: EnsembleConfig
 ) -> EnsembleConfig:
     stored = read_my_id(config.data.data_dir)
@@ -228,11 +228,11 @@ def _settle_my_id(
         # The wrong directory was mounted, or the wrong server was started: either way one
         # server would vote with another one's history.
         sources.complain(MY_ID_KEY, f"{config.data.data_dir}/myid says {stored}")
-    sources.tell_origin(MY_ID_KEY, f"{config.data.data_dir}/myid")
+    sources.set_origin(MY_ID_KEY, f"{config.data.data_dir}/myid")
     return replace(ensemble, my_id=stored, is_my_id_stored=True)
 
 
-def _settle_client(sources: Sources, config: ServerConfig) -> ClientConfig:
+def _complete_client(sources: Sources, config: ServerConfig) -> ClientConfig:
     """Where clients connect: combines the file and this server's own line."""
     client = config.client
     me = config.ensemble.me
@@ -246,8 +246,8 @@ def _settle_client(sources: Sources, config: ServerConfig) -> ClientConfig:
             sources.complain(key, f"needs {port_key}")
     if me is None:
         return client
-    plain = _agreed(sources, "clientPort", config.client_address, me, me.client)
-    secure = _agreed(
+    plain = _listening_address(sources, "clientPort", config.client_address, me, me.client)
+    secure = _listening_address(
         sources, "secureClientPort", config.secure_client_address, me, me.secure_client
     )
     if plain is not None:
@@ -257,7 +257,7 @@ def _settle_client(sources: Sources, config: ServerConfig) -> ClientConfig:
     return client
 
 
-def _agreed(
+def _listening_address(
     sources: Sources, key: str, own: Address | None, me: MemberSpec, line: Address | None
 ) -> Address | None:
     """The address to listen on, by the file and by the server's line; an error if they differ."""
@@ -265,8 +265,8 @@ def _agreed(
     if line is None:
         return own
     if given is None or own is None:
-        sources.tell_origin(key, f"server.{me.server_id}")
-        sources.tell_origin(key + "Address", f"server.{me.server_id}")
+        sources.set_origin(key, f"server.{me.server_id}")
+        sources.set_origin(key + "Address", f"server.{me.server_id}")
         return line
     has_host = sources.find(key + "Address") is not None
     if given.rank > Rank.FILE:

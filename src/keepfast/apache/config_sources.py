@@ -72,7 +72,7 @@ class Sources:
         self.errors: list[ConfigError] = []
         self.warnings: list[ConfigWarning] = []
         self._given: dict[str, dict[Rank, GivenValue]] = {}
-        self._told: dict[str, str] = {}
+        self._derived: dict[str, str] = {}
         self._of_java: dict[str, str] = {}
 
     def find(self, key: str) -> GivenValue | None:
@@ -87,20 +87,20 @@ class Sources:
             if key.startswith(prefix) and given is not None:
                 yield key[len(prefix) :], given
 
-    def tell_origin(self, key: str, text: str) -> None:
+    def set_origin(self, key: str, text: str) -> None:
         """Record where the value of a key came from that was not given under its own name."""
-        self._told[key] = text
+        self._derived[key] = text
 
-    def tell_family(self, key: str, members: Iterable[GivenValue]) -> None:
+    def set_family_origin(self, key: str, members: Iterable[GivenValue]) -> None:
         """Record where the members of a family were given, under one key."""
         places = ", ".join(given.origin.text for given in members)
         if places:
-            self.tell_origin(key, places)
+            self.set_origin(key, places)
 
     def origins(self) -> dict[str, str]:
         """Where the values that count were given, by key."""
         given = {key: ranks[max(ranks)].origin.text for key, ranks in self._given.items()}
-        return given | self._told
+        return given | self._derived
 
     def warn(self, origin: ValueOrigin, key: str, message: str) -> None:
         self.warnings.append(ConfigWarning.at(origin, key, message))
