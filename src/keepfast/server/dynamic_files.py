@@ -76,16 +76,16 @@ class DynamicFiles:
         self._prepare = prepare
         self._has_proposed = False
 
-    def bring_up_to(self, agreed: Membership | None, proposed: Membership | None) -> None:
+    def bring_up_to(self, committed: Membership | None, proposed: Membership | None) -> None:
         """Write what is committed, if it is given, and what is proposed, if anything is."""
         text = self._read()
         self._back_up(text)
-        if agreed is not None:
-            self._agree(text, agreed)
+        if committed is not None:
+            self._write_committed(text, committed)
         if proposed is not None:
             self._replace(self._path + NEXT_SUFFIX, dynamic_text(proposed, has_version=True))
             self._has_proposed = True
-        elif self._has_proposed or self._is_proposal_settled():
+        elif self._has_proposed or self._is_proposal_decided():
             # Decided: the server was stopped before it could remove it.
             self._has_proposed = False
             with contextlib.suppress(FileNotFoundError):
@@ -105,20 +105,20 @@ class DynamicFiles:
                 return
         self._replace(backup, text, has_secrets=True)
 
-    def _agree(self, text: str, agreed: Membership) -> None:
-        dynamic = dynamic_file_of(self._path, agreed.version)
+    def _write_committed(self, text: str, committed: Membership) -> None:
+        dynamic = dynamic_file_of(self._path, committed.version)
         # In this order: zoo.cfg must not name a file that a power loss took back.
-        self._replace(dynamic, dynamic_text(agreed, has_version=False))
-        me = agreed.find(self._server_id)
+        self._replace(dynamic, dynamic_text(committed, has_version=False))
+        me = committed.find(self._server_id)
         try:
             edited = pointing_to(text, os.path.realpath(dynamic), me)
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error), self._path) from None
         if edited != text:
             self._replace(self._path, edited, has_secrets=True)
-        self._version = agreed.version
+        self._version = committed.version
 
-    def _is_proposal_settled(self) -> bool:
+    def _is_proposal_decided(self) -> bool:
         """Whether there is a proposed change that is not newer than the committed one."""
         try:
             text = read_file(self._disk, self._path + NEXT_SUFFIX, MAX_FILE_BYTES)
@@ -143,25 +143,25 @@ class DynamicFileKeeper:
         self._log = log
         # The version of the file that zoo.cfg names; 0: written by hand.
         self._version = configured.version
-        self._agreed: Membership | None = None
+        self._committed: Membership | None = None
         self._proposed: Membership | None = None
         self._is_behind = False
         self._work: asyncio.Task[None] | None = None
-        self._told: int | None = None
+        self._logged: int | None = None
 
-    def start(self, agreed: Membership) -> None:
+    def start(self, committed: Membership) -> None:
         """Keep a copy of the operator's file; retry what an earlier run could not write."""
         self._is_behind = True
-        self.use(agreed)
+        self.use(committed)
 
-    def use(self, agreed: Membership) -> None:
+    def use(self, committed: Membership) -> None:
         """This membership was committed, and this server has stored it."""
-        is_news = agreed.version > self._version
+        is_news = committed.version > self._version
         # Apache's files of a server that joins lose its own line as soon as it hears of the
         # ensemble, and until it is made a member it cannot be started again.
-        if is_news and (self._version or agreed.find(self._server_id) is not None):
-            self._agreed, self._version, self._is_behind = agreed, agreed.version, True
-        if self._proposed is not None and self._proposed.version <= agreed.version:
+        if is_news and (self._version or committed.find(self._server_id) is not None):
+            self._committed, self._version, self._is_behind = committed, committed.version, True
+        if self._proposed is not None and self._proposed.version <= committed.version:
             self._proposed, self._is_behind = None, True
         self._continue_work()
 
@@ -199,24 +199,24 @@ class DynamicFileKeeper:
         loop = asyncio.get_running_loop()
         while self._is_behind:
             self._is_behind = False
-            agreed, proposed = self._agreed, self._proposed
+            committed, proposed = self._committed, self._proposed
             try:
-                await loop.run_in_executor(None, self._files.bring_up_to, agreed, proposed)
+                await loop.run_in_executor(None, self._files.bring_up_to, committed, proposed)
             except (OSError, MalformedProperties) as error:
                 self._is_behind = True
-                self._tell(error)
-                if agreed is self._agreed and proposed is self._proposed:
+                self._log_failure(error)
+                if committed is self._committed and proposed is self._proposed:
                     return  # until there is something else to write, or the server stops
                 continue
-            self._told = None
-            if agreed is not None:
-                self._agreed = None if self._agreed is agreed else self._agreed
-                self._log.info("membership-files", version=f"{agreed.version:x}")
+            self._logged = None
+            if committed is not None:
+                self._committed = None if self._committed is committed else self._committed
+                self._log.info("membership-files", version=f"{committed.version:x}")
 
-    def _tell(self, error: OSError | MalformedProperties) -> None:
+    def _log_failure(self, error: OSError | MalformedProperties) -> None:
         """Log each problem once, however often it occurs."""
         number = error.errno or 0 if isinstance(error, OSError) else errno.EINVAL
-        if number != self._told:
-            self._told = number
+        if number != self._logged:
+            self._logged = number
             advice = "the data directory has the membership; see to the files before Apache starts"
             self._log.warning("membership-files-not-written", reason=error, advice=advice)

@@ -99,7 +99,7 @@ class _Peer:
         self.is_member = False
         self.addresses: tuple[Address, ...] = ()
         # Where it claims to be, if that is not where the membership says.
-        self.told: tuple[Address, ...] = ()
+        self.announced: tuple[Address, ...] = ()
         # Where it came from last; of strangers.
         self.source = ""
         self.stream: PeerStream | None = None
@@ -211,7 +211,7 @@ class ElectionLinks:
 
     def _want(self, peer: _Peer) -> None:
         peer.is_wanted = True
-        if peer.dialling is None and not self._is_stopped and (peer.addresses or peer.told):
+        if peer.dialling is None and not self._is_stopped and (peer.addresses or peer.announced):
             peer.dialling = self._spawn(self._dial(peer))
 
     async def _dial(self, peer: _Peer) -> None:
@@ -229,7 +229,7 @@ class ElectionLinks:
                 try:
                     stream = await self._introduce(peer)
                 except (OSError, PeerProtocolError) as error:
-                    self._tell_failure(peer, error)
+                    self._log_failure(peer, error)
                     delay_ms = min(2 * delay_ms, self._options.longest_retry_ms)
                 else:
                     peer.last_failure = ""
@@ -246,7 +246,7 @@ class ElectionLinks:
         """A new connection on which the other side knows who we are."""
         options = self._options
         stream = await connect(
-            [*dict.fromkeys((*peer.addresses, *peer.told))],
+            [*dict.fromkeys((*peer.addresses, *peer.announced))],
             timeout_seconds=options.connect_timeout_ms / 1000,
             tls=self._security.tls,
             is_keep_alive=options.is_keep_alive,
@@ -273,7 +273,7 @@ class ElectionLinks:
         except TimeoutError:
             return
 
-    def _tell_failure(self, peer: _Peer, error: Exception) -> None:
+    def _log_failure(self, peer: _Peer, error: Exception) -> None:
         """Log why a server cannot be reached; once, as long as the reason is the same."""
         reason = str(error) or type(error).__name__
         if reason != peer.last_failure:
@@ -296,10 +296,10 @@ class ElectionLinks:
         if server_id == self.my_id:
             raise PeerProtocolError(f"{stream.address} says it is server {server_id}, as we are")
         peer = self._known(server_id, stream.host)
-        peer.told = _addresses_in(hello)
+        peer.announced = _addresses_in(hello)
         if not peer.is_member:
             # A stranger may not have us dial others.
-            peer.told = tuple(Address(stream.host, port) for _, port in peer.told)
+            peer.announced = tuple(Address(stream.host, port) for _, port in peer.announced)
         if server_id > self.my_id:
             self._keep(peer, stream)
             return

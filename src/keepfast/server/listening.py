@@ -44,13 +44,13 @@ async def when_resolved(
     Where a scheduler starts servers before their names are known (Kubernetes does), giving up would
     only be a restart loop.
     """
-    told = ""
+    reported = ""
     while True:
         try:
             await work()
         except UnresolvedHostError as error:
-            if str(error) != told:
-                told = str(error)
+            if str(error) != reported:
+                reported = str(error)
                 report(error)
             await asyncio.sleep(_RETRY_SECONDS)
         else:

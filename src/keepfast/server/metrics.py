@@ -223,7 +223,7 @@ def _counters(server: RunningServer) -> dict[str, int]:
 
 def _summaries(server: RunningServer) -> Mapping[str, Summary]:
     replica, own = server.replica.statistics, server.statistics
-    told = replica.watchers_told
+    notified = replica.watchers_told
     return {
         "fsynctime": own.fsync,
         "snapshottime": own.snapshot,
@@ -236,10 +236,10 @@ def _summaries(server: RunningServer) -> Mapping[str, Summary]:
         # On a standalone server the two are the same.
         "propagation_latency": replica.updates,
         "connection_token_deficit": replica.token_deficit,
-        "node_created_watch_count": told[EventType.NODE_CREATED],
-        "node_deleted_watch_count": told[EventType.NODE_DELETED],
-        "node_changed_watch_count": told[EventType.NODE_DATA_CHANGED],
-        "node_children_watch_count": told[EventType.NODE_CHILDREN_CHANGED],
+        "node_created_watch_count": notified[EventType.NODE_CREATED],
+        "node_deleted_watch_count": notified[EventType.NODE_DELETED],
+        "node_changed_watch_count": notified[EventType.NODE_DATA_CHANGED],
+        "node_children_watch_count": notified[EventType.NODE_CHILDREN_CHANGED],
     }
 
 

@@ -87,7 +87,7 @@ def connection_report(server: RunningServer, connection: Connection) -> Connecti
     """What is known about a connection."""
     latency = connection.latency()
     operation = connection.last_op
-    is_quick = operation not in WRITES and operation != NO_OPERATION
+    is_read = operation not in WRITES and operation != NO_OPERATION
     return ConnectionReport(
         address=str(Address(connection.address, connection.port)),
         interest=server.interest_of(connection),
@@ -101,7 +101,7 @@ def connection_report(server: RunningServer, connection: Connection) -> Connecti
         last_xid=connection.last_xid,
         last_zxid=connection.last_zxid,
         last_response=connection.last_ms,
-        last_latency=0 if is_quick else connection.last_latency_ms,
+        last_latency=0 if is_read else connection.last_latency_ms,
         min_latency=int(latency.least),
         avg_latency=int(latency.mean),
         max_latency=int(latency.greatest),

@@ -68,7 +68,7 @@ class ListeningServer:
         self._peers: PeerNetwork | None = None
         self._audit = AuditLog() if options.replica.is_audited else None
         # Why nobody is served: at the last check, and as last logged.
-        self._waiting_seen = self._waiting_told = ""
+        self._waiting_seen = self._waiting_logged = ""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class ListeningServer:
         for problem in running.recovery.problems:
             running.log.warning("data", problem=problem)
         if running.recovery.adopted and running.recovery.tree is not None:
-            self._tell_adopted(running.recovery)
+            self._log_adopted(running.recovery)
         # What was loaded stays: the collector need not walk over it ever again.
         gc.collect()
         gc.freeze()
@@ -172,11 +172,11 @@ class ListeningServer:
         else:
             # A member says so itself when there is a leader and clients are let in.
             running.log.info("listening", address=options.host, port=running.port)
-        self._tell_retention()
+        self._log_retention()
         if self._audit is not None:
             self._audit.server_started()
 
-    def _tell_adopted(self, recovery: Recovery) -> None:
+    def _log_adopted(self, recovery: Recovery) -> None:
         """Log that another program's files were verified and adopted."""
         self.running.log.info(
             "adopted",
@@ -187,7 +187,7 @@ class ListeningServer:
             reason="no manifest of Keepfast describes these files: all of them were read",
         )
 
-    def _tell_retention(self) -> None:
+    def _log_retention(self) -> None:
         """Log what is purged automatically: nobody should learn that from a missing file."""
         kept = self.running.options.retain_snapshots
         if kept:
@@ -334,11 +334,11 @@ class ListeningServer:
         interval = max(running.options.replica.tick_ms / 2000, 0.01)
         self._reports = asyncio.get_running_loop().call_later(interval, self._report)
         reason = "" if running.is_serving or not running.is_up else reason_of(running)
-        if reason and reason == self._waiting_seen and reason != self._waiting_told:
-            self._waiting_told = reason
+        if reason and reason == self._waiting_seen and reason != self._waiting_logged:
+            self._waiting_logged = reason
             running.log.warning("not-serving", reason=reason)
         elif not reason:
-            self._waiting_told = ""
+            self._waiting_logged = ""
         self._waiting_seen = reason
         slowest_ms = running.statistics.take_slowest_sync()
         if slowest_ms is not None:
