@@ -216,7 +216,7 @@ class RealEnsemble:
     def wait_well(self) -> EnsembleStatus:
         """Wait until all serve, one leads, and all have the same tree."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (verdict := self.look()).is_well:
+        while not (verdict := self.look()).is_healthy:
             if time.monotonic() > deadline:
                 found = "; ".join(finding.sentence for finding in verdict.findings)
                 raise NotReadyError(f"not well in {PATIENCE_SECONDS:g} s: {found}")

@@ -34,7 +34,7 @@ def kinds(servers: list[ServerStatus]) -> set[tuple[str, Gravity]]:
 
 def test_equal_servers_under_one_leader__are_well() -> None:
     verdict = judge(well())
-    assert verdict.is_well
+    assert verdict.is_healthy
     assert verdict.leader is not None
     assert verdict.leader.server_id == 2
 
@@ -76,7 +76,7 @@ def test_no_common_zxid__unknown() -> None:
     assert kinds(servers) == {("digest-unknown", Gravity.UNKNOWN)}
     assert judge(servers).lag_of(servers[2]) == 1
     servers[2].digests[0x100000005] = 7
-    assert judge(servers).is_well
+    assert judge(servers).is_healthy
 
 
 def test_server_without_whole_data__wrong() -> None:
@@ -101,7 +101,7 @@ def test_full_disk__wrong() -> None:
 
 def test_one_server_alone__is_well_and_several_are_no_ensemble() -> None:
     alone = server(1, "standalone")
-    assert judge([alone]).is_well
+    assert judge([alone]).is_healthy
     assert kinds([alone, server(2, "standalone")]) == {("standalone", Gravity.WRONG)}
 
 

@@ -55,7 +55,7 @@ def two_followers(ensemble: Ensemble) -> list[EnsembleServer]:
 
 def is_well(ensemble: Ensemble) -> bool:
     verdict = look_at([ServerAddress("127.0.0.1", server.port) for server in ensemble.servers])
-    return verdict.is_well and {server.standing for server in verdict.servers} == {"whole"}
+    return verdict.is_healthy and {server.standing for server in verdict.servers} == {"whole"}
 
 
 def test_new_ensemble__waits_for_every_voter_and_says_for_whom() -> None:

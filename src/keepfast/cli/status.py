@@ -58,7 +58,7 @@ def exit_code_of(verdict: EnsembleStatus) -> ExitCode:
     """What a verdict means for scripts."""
     if verdict.is_wrong:
         return ExitCode.WRONG
-    return ExitCode.OK if verdict.is_well else ExitCode.INCOMPLETE
+    return ExitCode.OK if verdict.is_healthy else ExitCode.INCOMPLETE
 
 
 def row_of(server: ServerStatus, verdict: EnsembleStatus) -> list[str]:
@@ -97,7 +97,7 @@ def summary_of(verdict: EnsembleStatus) -> str:
         return count
     name = leader.address if leader.server_id is None else f"server {leader.server_id}"
     text = f"{count}, {name} leads in epoch {_text(leader.epoch)}"
-    if verdict.is_well and len(serving) > 1:
+    if verdict.is_healthy and len(serving) > 1:
         text += ", all have the same tree"
     return text
 
@@ -110,7 +110,7 @@ def _print(verdict: EnsembleStatus, out: Out) -> None:
             leader = server.facts.get("catch_up_leader", "?")
             out.line(f"server {server.server_id} last caught up by {kind} from {leader}: {reason}")
     out.line()
-    out.line(out.paint(summary_of(verdict), "good" if verdict.is_well else "bold"))
+    out.line(out.paint(summary_of(verdict), "good" if verdict.is_healthy else "bold"))
     for finding in verdict.findings:
         is_wrong = finding.gravity is Gravity.WRONG
         label = out.paint(finding.gravity.value, "bad" if is_wrong else "warning")

@@ -343,7 +343,7 @@ class Client:
             state = KeeperState.DISCONNECTED if is_lost else KeeperState.SYNC_CONNECTED
             for event in session.watches.remove(type, server_path):
                 has_removed = True
-                session.tell(ClientEvent(event, state, path))
+                session.notify(ClientEvent(event, state, path))
 
         try:
             request = RemoveWatchesRequest(server_path, type)

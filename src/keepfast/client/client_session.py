@@ -111,7 +111,7 @@ class Session:
         self._password = _NO_PASSWORD
         self._has_met_a_quorum = False
         # Whether the event of the present state was handed out.
-        self._is_told = False
+        self._is_state_notified = False
         self._auths = [AuthPacket(0, scheme, secret) for scheme, secret in options.credentials]
         self._changed = threading.Condition()
         self._rounds_failed = 0
@@ -139,7 +139,7 @@ class Session:
         with self._changed:
             round_ = self._rounds_failed
             while self.state is ClientState.CONNECTING or (
-                self.state.is_connected and not self._is_told
+                self.state.is_connected and not self._is_state_notified
             ):
                 left = deadline - time.monotonic()
                 if left <= 0 or (not is_patient and self._rounds_failed > round_):
@@ -267,7 +267,7 @@ class Session:
             self._wake_reader.close()
             self._wake_writer.close()
             if was_alive:
-                self._tell(KeeperState.CLOSED)
+                self._notify_state(KeeperState.CLOSED)
 
     def _connect_round(self) -> ServerConnection | None:
         """Try every server once, beginning after the last one that was tried."""
@@ -312,7 +312,7 @@ class Session:
             connection.close()
             self._become(ClientState.CLOSED)
             self._fail(ErrorCode.SESSION_EXPIRED, also_unsent=True)
-            self._tell(KeeperState.EXPIRED)
+            self._notify_state(KeeperState.EXPIRED)
             return False
         self.session_id = response.session_id
         self._password = response.password or _NO_PASSWORD
@@ -330,11 +330,11 @@ class Session:
         ]
         if response.read_only:
             self._become(ClientState.CONNECTED_READ_ONLY)
-            self._tell(KeeperState.CONNECTED_READ_ONLY)
+            self._notify_state(KeeperState.CONNECTED_READ_ONLY)
         else:
             self._has_met_a_quorum = True
             self._become(ClientState.CONNECTED)
-            self._tell(KeeperState.SYNC_CONNECTED)
+            self._notify_state(KeeperState.SYNC_CONNECTED)
         return True
 
     def _converse(self, connection: ServerConnection) -> None:
@@ -352,7 +352,7 @@ class Session:
                 self._become(ClientState.CONNECTING)
             self._fail(ErrorCode.CONNECTION_LOSS, also_unsent=False)
             if not self._is_stopping:
-                self._tell(KeeperState.DISCONNECTED)
+                self._notify_state(KeeperState.DISCONNECTED)
         else:
             self._fail(self._final_error(), also_unsent=True)
 
@@ -431,7 +431,7 @@ class Session:
         if header.xid == Xid.AUTH and header.err != 0:
             self._become(ClientState.AUTH_FAILED)
             pending.finish(ErrorCode.AUTH_FAILED)
-            self._tell(KeeperState.AUTH_FAILED)
+            self._notify_state(KeeperState.AUTH_FAILED)
         else:
             pending.finish(error_code(header.err), payload[_HEADER_SIZE:])
 
@@ -442,7 +442,7 @@ class Session:
         except ValueError as error:
             raise MalformedRecord(f"unknown event: {error}", _HEADER_SIZE) from error
         if self.watches.trigger(type, event.path):
-            self.tell(ClientEvent(type, state, self._to_client_path(event.path), zxid))
+            self.notify(ClientEvent(type, state, self._to_client_path(event.path), zxid))
 
     def _fail(self, error: ErrorCode, *, also_unsent: bool) -> None:
         lost = [*self._in_flight.values(), *self._auths_in_flight]
@@ -460,17 +460,17 @@ class Session:
     def _become(self, state: ClientState) -> None:
         with self._changed:
             self.state = state
-            self._is_told = False
+            self._is_state_notified = False
             self._changed.notify_all()
 
-    def tell(self, event: ClientEvent) -> None:
+    def notify(self, event: ClientEvent) -> None:
         """Hand out an event; only in this thread, as `on_reply` does."""
         self._on_event(event)
 
-    def _tell(self, state: KeeperState) -> None:
-        self.tell(ClientEvent(EventType.NONE, state))
+    def _notify_state(self, state: KeeperState) -> None:
+        self.notify(ClientEvent(EventType.NONE, state))
         with self._changed:
-            self._is_told = True
+            self._is_state_notified = True
             self._changed.notify_all()
 
     def _pause(self, seconds: float) -> None:

@@ -43,7 +43,7 @@ class EnsembleStatus:
     leader: ServerStatus | None
 
     @property
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
         """Nothing is wrong, and everything was checked."""
         return not self.findings
 
