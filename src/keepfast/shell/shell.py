@@ -60,15 +60,17 @@ class Quit(Exception):  # noqa: N818 - the user's wish, not a fault
 class Shell:
     """Runs commands. Prints through `output`; every command returns an exit code."""
 
-    def __init__(self, options: ShellOptions, output: Output, *, tells_of_session: bool) -> None:
-        """`tells_of_session`: print changes of the session's state, as an interactive shell
+    def __init__(
+        self, options: ShellOptions, output: Output, *, shows_session_events: bool
+    ) -> None:
+        """`shows_session_events`: print changes of the session's state, as an interactive shell
         does; events of watches are printed in any case."""
         self.options = options
         self.output = output
         self.server = options.server
         self.client: Client | None = None
         self.command_count = 0
-        self._tells_of_session = tells_of_session
+        self._shows_session_events = shows_session_events
         self._prints_watches = True
         self._history: dict[int, str] = {}
         self._own: dict[str, Callable[[Given], Document]] = {
@@ -160,7 +162,7 @@ class Shell:
         return self.client
 
     def _on_event(self, event: ClientEvent) -> None:
-        is_wanted = event.type is not EventType.NONE or self._tells_of_session
+        is_wanted = event.type is not EventType.NONE or self._shows_session_events
         if self._prints_watches and is_wanted:
             # Whoever read the output may be gone; the session's thread must not die of it.
             with suppress(OSError, ValueError):

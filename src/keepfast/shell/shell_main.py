@@ -45,7 +45,7 @@ def run_shell(arguments: Sequence[str]) -> int:
 
 def _run(options: ShellOptions, output: Output) -> ShellExitCode:
     is_interactive = not options.command and sys.stdin.isatty()
-    shell = Shell(options, output, tells_of_session=is_interactive)
+    shell = Shell(options, output, shows_session_events=is_interactive)
     try:
         if is_interactive:
             from keepfast.shell.interactive import run_interactively
