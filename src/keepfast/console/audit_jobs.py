@@ -52,7 +52,9 @@ class Proofs:
                 # Ctrl-C is for the console, which ends it.
                 start_new_session=True,
             )
-            self._tell({"is_running": True, "id": name, "step": "starting", "done": 0, "total": 0})
+            self._publish(
+                {"is_running": True, "id": name, "step": "starting", "done": 0, "total": 0}
+            )
         reader = threading.Thread(
             target=self._read, args=(self._process, name), name="console-audit", daemon=True
         )
@@ -122,7 +124,7 @@ class Proofs:
             name = f"{now}-{number}Z"
         return name
 
-    def _tell(self, progress: Document) -> None:
+    def _publish(self, progress: Document) -> None:
         self._progress = progress
         self._hub.publish("audit", progress)
 
@@ -132,10 +134,10 @@ class Proofs:
         if process.stdout is not None:
             with process.stdout:
                 for line in process.stdout:
-                    told = json.loads(line)
-                    failure = told.get("error", failure)
-                    self._tell({"is_running": True, "id": name, **told})
+                    reported = json.loads(line)
+                    failure = reported.get("error", failure)
+                    self._publish({"is_running": True, "id": name, **reported})
         code = process.wait()
         if code and not failure:
             failure = "the audit was ended before it was complete"
-        self._tell({"is_running": False, "id": name, "error": failure or None})
+        self._publish({"is_running": False, "id": name, "error": failure or None})

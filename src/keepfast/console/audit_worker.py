@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.3
 
 
-def _tell(**fields: object) -> None:
+def _report(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
 
 
 def _watch(spark: SparkSession, is_over: threading.Event) -> None:
     while not is_over.wait(_LOOK_SECONDS):
         done, total = tasks_of(spark)
-        _tell(step="auditing", done=done, total=total)
+        _report(step="auditing", done=done, total=total)
 
 
 def run(out: str, master: str | None, places: list[str]) -> None:
     """Audit, and leave overview.json, findings.json and report.html in `out`."""
     started = time.monotonic()
     check_out(out, places)
-    _tell(step="starting Spark", done=0, total=0)
+    _report(step="starting Spark", done=0, total=0)
     with spark_session(master) as spark:
         is_over = threading.Event()
         watcher = threading.Thread(target=_watch, args=(spark, is_over), daemon=True)
@@ -81,9 +81,9 @@ def main(arguments: list[str]) -> int:
     try:
         run(out, master or None, places)
     except (KeepfastError, OSError) as error:
-        _tell(step="failed", error=str(error))
+        _report(step="failed", error=str(error))
         return 4
-    _tell(step="done")
+    _report(step="done")
     return 0
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COOKIE: Final = "keepfast-console"
 TOKEN_HEADER: Final = "x-keepfast-token"
-# A znode holds a megabyte at most, and base64 and JSON add to it.
+# A znode holds at most a megabyte, and base64 and JSON add to it.
 _MAX_BODY_BYTES: Final = 4 << 20
 _STATUS_OF: Final = {
     ErrorCode.NO_NODE: HTTPStatus.NOT_FOUND,
@@ -100,13 +100,13 @@ async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
     return await run_in_threadpool(work, *arguments)
 
 
-def number_of(request: Request, name: str, default: int, least: int, most: int) -> int:
+def number_of(request: Request, name: str, default: int, minimum: int, maximum: int) -> int:
     """A number among the arguments; one that is out of bounds becomes the nearest that is not."""
     try:
         given = int(request.query_params.get(name, default))
     except ValueError as error:
         raise ConsoleRefused(f"{name} is not a number") from error
-    return min(max(given, least), most)
+    return min(max(given, minimum), maximum)
 
 
 async def body_of(request: Request, form: type[S], max_bytes: int = _MAX_BODY_BYTES) -> S:

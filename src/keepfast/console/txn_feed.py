@@ -103,14 +103,14 @@ class Feed:
             try:
                 follow()
             except (KeepfastError, OSError) as error:
-                self._tell_state(f"interrupted: {error}")
+                self._publish_state(f"interrupted: {error}")
                 self._pause(_RETRY_SECONDS)
         with self._lock:
             # What comes next is not what follows these rows.
             self._rows.clear()
-        self._tell_state("")
+        self._publish_state("")
 
-    def _tell_state(self, text: str) -> None:
+    def _publish_state(self, text: str) -> None:
         self._hub.publish("feed-state", {"source": self.source, "text": text})
 
     def _add(self, row: Document) -> None:
@@ -129,7 +129,7 @@ class Feed:
         past = self._past
         if past is None:
             return
-        self._tell_state("reading the logs")
+        self._publish_state("reading the logs")
         ensemble = past.ensemble()
         newest = max((one.zxid for one in origins(past.disk, ensemble.servers)), default=None)
         history = EnsembleHistory(past.disk, ensemble, after=newest)
@@ -143,7 +143,7 @@ class Feed:
             for change in backlog:
                 self._rows.append(_logged_row(change))
         self._hub.publish("feed-start", {})
-        self._tell_state("following the logs")
+        self._publish_state("following the logs")
         while self._is_wanted():
             for rows in history.read():
                 for change in rows:
@@ -153,7 +153,7 @@ class Feed:
     # -- by watches ------------------------------------------------------------------------------
 
     def _follow_watches(self) -> None:
-        watcher = _Watcher(self._target, self._add, self._tell_state)
+        watcher = _Watcher(self._target, self._add, self._publish_state)
         try:
             while self._is_wanted():
                 watcher.turn()
@@ -168,10 +168,10 @@ class _Watcher:
         self,
         target: Target,
         add: Callable[[Document], None],
-        tell: Callable[[str], None],
+        publish_state: Callable[[str], None],
     ) -> None:
         self._add = add
-        self._tell = tell
+        self._publish_state = publish_state
         self._pending: deque[tuple[ClientEvent, int]] = deque(maxlen=_MAX_PENDING)
         self._news = threading.Event()
         self._values: OrderedDict[str, bytes | None] = OrderedDict()
@@ -184,7 +184,7 @@ class _Watcher:
         self._session.close()
 
     def _heard(self, event: ClientEvent) -> None:
-        """On the client's thread: quick."""
+        """On the client's thread, so it must not wait."""
         self._pending.append((event, round(time.time() * 1000)))
         self._news.set()
 
@@ -195,7 +195,7 @@ class _Watcher:
             client.wait_connected(is_patient=True)
             client.add_watch("/", AddWatchMode.PERSISTENT_RECURSIVE)
             self._watching = client
-            self._tell("watching the whole tree")
+            self._publish_state("watching the whole tree")
         self._news.wait(_LOOK_SECONDS)
         self._news.clear()
         while self._pending:
@@ -207,9 +207,9 @@ class _Watcher:
 
     def _about_connection(self, event: ClientEvent) -> None:
         if event.state is KeeperState.DISCONNECTED:
-            self._tell("no server answers; what changes now is not seen")
+            self._publish_state("no server answers; what changes now is not seen")
         elif event.state is KeeperState.SYNC_CONNECTED:
-            self._tell("watching the whole tree")
+            self._publish_state("watching the whole tree")
 
     def _about_znode(self, client: Client, event: ClientEvent, path: str, time_ms: int) -> None:
         change = _WORDS[event.type]

@@ -76,7 +76,7 @@ class Stream {
     this.listeners.get(kind).add(listener);
     return () => this.listeners.get(kind).delete(listener);
   }
-  tell(kind, value) { for (const listener of this.listeners.get(kind) || []) listener(value); }
+  notify(kind, value) { for (const listener of this.listeners.get(kind) || []) listener(value); }
   setFeed(filters) { this.feed = filters; this.open(); }
   open() {
     if (this.source) this.source.close();
@@ -93,7 +93,7 @@ class Stream {
       }
     };
     for (const kind of ["overview", "feed", "feed-state", "feed-start", "audit", "dropped"]) {
-      this.source.addEventListener(kind, (event) => this.tell(kind, JSON.parse(event.data)));
+      this.source.addEventListener(kind, (event) => this.notify(kind, JSON.parse(event.data)));
     }
     this.source.addEventListener("bye", () => this.setUp(false));
   }
@@ -101,7 +101,7 @@ class Stream {
   setUp(isUp) {
     if (this.isUp === isUp) return;
     this.isUp = isUp;
-    this.tell("up", isUp);
+    this.notify("up", isUp);
   }
 }
 export const stream = new Stream();

@@ -49,8 +49,8 @@ export class FeedView {
       h("div", { class: "filters" }, box("path", this.path), box("kind", this.change), box("session", this.session)), this.list, this.empty);
     this.isPaused = false;
     this.held = [];
-    this.stops = [stream.on("feed", (row) => this.add(row)), stream.on("feed-state", (found) => { this.source = found; this.tell(); }), stream.on("feed-start", () => this.load()),
-      stream.on("dropped", ({ count: lost }) => { this.lost = (this.lost || 0) + lost; this.tell(); })];
+    this.stops = [stream.on("feed", (row) => this.add(row)), stream.on("feed-state", (found) => { this.source = found; this.drawStatus(); }), stream.on("feed-start", () => this.load()),
+      stream.on("dropped", ({ count: lost }) => { this.lost = (this.lost || 0) + lost; this.drawStatus(); })];
     this.drawPause();
   }
   show(argument, query) {
@@ -71,23 +71,23 @@ export class FeedView {
       this.kind = found.source;
       this.list.replaceChildren();
       for (const row of found.rows.slice(-MAX_KEPT)) this.list.prepend(rowElement(row));
-      this.tell();
+      this.drawStatus();
     } catch (error) { this.status.textContent = error.message; }
   }
   add(row) {
-    if (this.isPaused) { this.held.push(row); if (this.held.length > MAX_KEPT) this.held.shift(); this.tell(); return; }
+    if (this.isPaused) { this.held.push(row); if (this.held.length > MAX_KEPT) this.held.shift(); this.drawStatus(); return; }
     this.list.prepend(rowElement(row));
     while (this.list.childElementCount > MAX_KEPT) this.list.lastElementChild.remove();
-    this.tell();
+    this.drawStatus();
   }
   turn() {
     this.isPaused = !this.isPaused;
     if (!this.isPaused) { for (const row of this.held) this.add(row); this.held = []; }
     this.drawPause();
-    this.tell();
+    this.drawStatus();
   }
   drawPause() { replace(this.pause, icon(this.isPaused ? "play" : "pause"), this.isPaused ? "Resume" : "Pause"); this.pause.setAttribute("aria-pressed", String(this.isPaused)); }
-  tell() {
+  drawStatus() {
     const parts = [this.source && this.source.text, this.kind === "watches" && "who changed it is only in the logs: --data", this.isPaused && `paused, ${plural(this.held.length, "change")} waiting`, this.lost && `${count(this.lost)} left out: too fast`];
     this.status.textContent = parts.filter(Boolean).map(inline).join(" · ");
     this.empty.hidden = this.list.childElementCount > 0;

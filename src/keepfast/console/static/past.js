@@ -90,7 +90,7 @@ export class PastView {
       try {
         const about = await get("about", { at });
         if (this.at !== at || this.isClosed) return;
-        this.tell(about);
+        this.describe(about);
       } catch (error) { this.status.textContent = error.message; this.drawCommands(); return; }
       this.list = new TreeList(this.left, at, (chosen) => this.go(chosen, at));
       this.panel = new ZnodePanel(this.right, { at, onBack: () => this.split.classList.remove("detail") });
@@ -100,7 +100,7 @@ export class PastView {
     if (isAnew || this.list.selected !== path) await this.list.reveal(path, isAnew);
     if (this.isComparing && this.other.value) this.compare(this.other.value);
   }
-  tell(about) {
+  describe(about) {
     const who = about.agreeing.length ? `${about.agreeing.length === 1 ? "server" : "servers"} ${about.agreeing.join(", ")} prove${about.agreeing.length === 1 ? "s" : ""} it` : "";
     const parts = [`${plural(about.znodes, "znode")} at ${about.zxid}`, who, about.differing.length && `server ${about.differing.join(", ")} differs`, about.note, about.caution];
     this.status.textContent = parts.filter(Boolean).map(inline).join(" · ");
