@@ -115,7 +115,7 @@ def ensemble_tour(place: Path) -> bool:
         lab.start(leader)
         writer.is_over = True
         writer.join()
-        lab.settle()
+        lab.wait_caught_up()
         with lab.client(leader) as client:
             client.sync("/")
             found = {f"/{name}" for name in client.get_children("/")}

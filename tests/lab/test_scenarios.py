@@ -90,7 +90,7 @@ def test_server_that_ends_some_time_behind_its_error__is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a busy machine: its log tells of the error while the process is still there."""
-    limit_files, errors_told = LabServer.limit_files, LabServer.errors_told
+    limit_files, errors_logged = LabServer.limit_files, LabServer.errors_logged
     is_running = vars(LocalProcess)["is_running"].fget
     # Until when a server is seen to run, whatever its process does.
     ends: dict[LabServer, float] = {}
@@ -100,13 +100,13 @@ def test_server_that_ends_some_time_behind_its_error__is_started_again(
         limit_files(server, size_bytes)
 
     def told(server: LabServer) -> int:
-        count = errors_told(server)
+        count = errors_logged(server)
         if count and ends[server] == math.inf:
             ends[server] = time.monotonic() + 1
         return count
 
     monkeypatch.setattr(LabServer, "limit_files", limited)
-    monkeypatch.setattr(LabServer, "errors_told", told)
+    monkeypatch.setattr(LabServer, "errors_logged", told)
     monkeypatch.setattr(
         LabServer,
         "is_running",

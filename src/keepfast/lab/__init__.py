@@ -5,7 +5,7 @@ may not: any part of the service itself; the lab sees servers as an operator doe
 files and ports.
 """
 
-from keepfast.lab.lab import Lab, LabError, Teller
+from keepfast.lab.lab import Lab, LabError, LabReporter
 from keepfast.lab.lab_setup import LabSetup
 from keepfast.lab.play_outcome import ScenarioEnding, ScenarioOutcome, play
 from keepfast.lab.scenario import Scenario
@@ -15,10 +15,10 @@ __all__ = [
     "SCENARIOS",
     "Lab",
     "LabError",
+    "LabReporter",
     "LabSetup",
     "Scenario",
     "ScenarioEnding",
     "ScenarioOutcome",
-    "Teller",
     "play",
 ]

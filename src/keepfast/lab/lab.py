@@ -19,7 +19,7 @@ from keepfast.lab.raw import SESSION_MS, RawSession
 from keepfast.lab.small_disk import SmallDisk
 from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiOp, OpCode
 
-__all__ = ["Lab", "LabError", "Teller"]
+__all__ = ["Lab", "LabError", "LabReporter"]
 
 _START_SECONDS: Final = 180.0
 # How long servers that may refuse are given to serve, and how long a server must report that it
@@ -57,7 +57,7 @@ _CONFIGURATION: Final = {
 }
 
 
-class Teller(Protocol):
+class LabReporter(Protocol):
     """Receives reports of what happens."""
 
     def step(self, text: str) -> None:
@@ -70,12 +70,14 @@ class Teller(Protocol):
 class Lab:
     """Servers 1..n on directories of their own below `folder`."""
 
-    def __init__(self, folder: Path, release: Release, setup: LabSetup, teller: Teller) -> None:
+    def __init__(
+        self, folder: Path, release: Release, setup: LabSetup, reporter: LabReporter
+    ) -> None:
         self.folder = folder
         self._session = RawSession()
         self._disks: dict[int, SmallDisk] = {}
         self.release = release
-        self._teller = teller
+        self._reporter = reporter
         self._properties = {**_PROPERTIES, **setup.properties}
         self._settings = {**_CONFIGURATION, **setup.configuration}
         ids = range(1, setup.size + 1)
@@ -128,7 +130,7 @@ class Lab:
                 words = server.last_words()
                 raise ServerRefused(f"server {server.server_id} ended instead of serving: {words}")
         leader = self.leader()
-        self.tell(f"started {_list(started)}; server {leader} leads")
+        self.report(f"started {_list(started)}; server {leader} leads")
         return leader
 
     def try_start(self, *ids: int) -> bool:
@@ -146,12 +148,12 @@ class Lab:
             _REFUSAL_SECONDS,
         )
         if all(server.role() for server in servers):
-            self.tell(f"started {_list(ids)}")
+            self.report(f"started {_list(ids)}")
             return True
-        self.tell(f"{_list(ids)}: started, and {'do' if len(ids) > 1 else 'does'} not serve")
+        self.report(f"{_list(ids)}: started, and {'do' if len(ids) > 1 else 'does'} not serve")
         for server in servers:
             if reason := server.reason():
-                self._teller.step(f"server {server.server_id} says: {reason}")
+                self._reporter.step(f"server {server.server_id} says: {reason}")
         return False
 
     def _wait_unless_refused(
@@ -189,7 +191,7 @@ class Lab:
             lambda: file_damage.newest_whole(self.servers[candidate].version_dir) != newest,
             _UNHEARD_SECONDS,
         )
-        self.tell(f"started servers {candidate} and {voter}; all that {voter} hears are votes")
+        self.report(f"started servers {candidate} and {voter}; all that {voter} hears are votes")
         self._configure(voter)
 
     def kill(self, *ids: int) -> None:
@@ -197,7 +199,7 @@ class Lab:
         chosen = ids or tuple(self.servers)
         for id in chosen:
             self.servers[id].kill()
-        self.tell(f"killed {_list(chosen)}")
+        self.report(f"killed {_list(chosen)}")
 
     def cut_off(self, *ids: int) -> None:
         """Cut servers off from all others; they run on, and clients reach them.
@@ -209,19 +211,19 @@ class Lab:
         for id in ids:
             self._network.partition([id], [other for other in self.servers if other != id])
         self._cut_off.update(ids)
-        self.tell(f"cut {_list(sorted(ids))} off from all others")
+        self.report(f"cut {_list(sorted(ids))} off from all others")
 
     def reconnect(self, *ids: int) -> None:
         """End that for some of them; wait until one leads and all that are connected serve."""
         if self._network is not None:
             self._cut_off.difference_update(ids)
             self._network.heal(*(self.servers.keys() - self._cut_off))
-        self.tell(f"{_list(ids)} reached again; server {self.leader()} leads")
+        self.report(f"{_list(ids)} reached again; server {self.leader()} leads")
 
     def elect(self) -> int:
         """Wait until those that are left have a leader."""
         leader = self.leader()
-        self.tell(f"server {leader} leads")
+        self.report(f"server {leader} leads")
         return leader
 
     def close(self) -> None:
@@ -259,11 +261,11 @@ class Lab:
         wait_until(is_found, "one server leads and the others follow", _START_SECONDS)
         return found[0]
 
-    def settle(self) -> None:
+    def wait_caught_up(self) -> None:
         """Wait until all that run have applied the same last txn."""
-        wait_until(self._is_settled, "all servers have the same last zxid", _START_SECONDS)
+        wait_until(self._is_caught_up, "all servers have the same last zxid", _START_SECONDS)
 
-    def _is_settled(self) -> bool:
+    def _is_caught_up(self) -> bool:
         zxids = {server.zxid() for server in self._present()}
         # Right after an election a server may show the start of the epoch, which is not a txn.
         return min(zxids, default=0) >= 0 and len({z for z in zxids if z & _COUNTER}) <= 1
@@ -290,7 +292,7 @@ class Lab:
             for path, value in values.items():
                 put(client, path, value)
         shown = ", ".join(f"{path}={value}" for path, value in values.items())
-        self.tell(f"wrote {shown if len(values) <= 3 else f'{len(values)} znodes'}")
+        self.report(f"wrote {shown if len(values) <= 3 else f'{len(values)} znodes'}")
 
     def fill(self, parent: str, count: int, size: int, *, is_random: bool = False) -> None:
         """Create this many znodes of this size; random data does not compress."""
@@ -310,7 +312,7 @@ class Lab:
                         for number in range(first, last)
                     ]
                 )
-        self.tell(f"created {count} znodes of {size} bytes below {parent}")
+        self.report(f"created {count} znodes of {size} bytes below {parent}")
 
     def overwrite(self, path: str, times: int, size: int) -> None:
         """Write one znode again and again: much log, and no larger tree."""
@@ -318,7 +320,7 @@ class Lab:
         session.connect(self.servers[self.leader()].address)
         session.set_all(path, [f"{number:08d}".encode() + b"x" * size for number in range(times)])
         session.drop()
-        self.tell(f"wrote {path} {times} times")
+        self.report(f"wrote {path} {times} times")
 
     def write_alone(self, path: str, value: str) -> int:
         """Have the leader alone log a write that no quorum sees, and kill everybody.
@@ -328,7 +330,7 @@ class Lab:
         leader = self.leader()
         others = [server for server in self._present() if server.server_id != leader]
         server = self.servers[leader]
-        self.settle()
+        self.wait_caught_up()
         for other in others:
             other.pause()
         self._session.connect(server.address)
@@ -341,14 +343,14 @@ class Lab:
             other.kill()
         server.kill()
         self._session.drop()
-        self.tell(f"server {leader} alone logged {path}={value}; then all were killed")
+        self.report(f"server {leader} alone logged {path}={value}; then all were killed")
         return leader
 
     def write_one(self, path: str, value: str) -> None:
         """Write one value by one txn and no other, in the session that `keep_session` opened."""
         self._send_one(path, value)
-        self.settle()
-        self.tell(f"wrote {path}={value[:_SHOWN]}")
+        self.wait_caught_up()
+        self.report(f"wrote {path}={value[:_SHOWN]}")
 
     def write_failing(self, id: int, path: str, value: str) -> None:
         """The same while one server cannot write a new log file; then it can again.
@@ -356,11 +358,11 @@ class Lab:
         If that ended the server it is started again, as a supervisor does. Waits until all serve.
         """
         server = self.servers[id]
-        before = server.errors_told()
+        before = server.errors_logged()
         server.limit_files(_FAILING_BYTES)
         self._send_one(path, value)
         wait_until(
-            lambda: not server.is_running or server.errors_told() > before,
+            lambda: not server.is_running or server.errors_logged() > before,
             f"server {id} has met an error",
             _START_SECONDS,
         )
@@ -374,17 +376,17 @@ class Lab:
             if not server.is_running:
                 has_ended = True
                 server.start(self._properties)
-            is_like_others = self._find_leader() is not None and self._is_settled()
+            is_like_others = self._find_leader() is not None and self._is_caught_up()
             return is_like_others and server.is_running
 
         wait_until(is_back, f"server {id} has that write like the others", _START_SECONDS)
         end = "it ended, and was started again" if has_ended else "it ran on"
-        self.tell(f"wrote {path}={value[:_SHOWN]}; the log of server {id} did not take it; {end}")
+        self.report(f"wrote {path}={value[:_SHOWN]}; the log of server {id} did not take it; {end}")
 
     def _send_one(self, path: str, value: str) -> None:
         """Send a write to the leader, and wait until the leader has logged it."""
         server = self.servers[self.leader()]
-        self.settle()
+        self.wait_caught_up()
         self._session.connect(server.address)
         self._session.set_data(path, value.encode())
         wait_until(
@@ -396,7 +398,7 @@ class Lab:
         """Open the session that later takes part without opening one."""
         self._session.connect(self.servers[self.leader()].address)
         self._session.drop()
-        self.settle()
+        self.wait_caught_up()
 
     def values(self, paths: Iterable[str]) -> dict[str, dict[int, str | None]]:
         """What each server that serves answers for each znode."""
@@ -436,7 +438,7 @@ class Lab:
         try:
             wait_until(has_asked, f"server {id} answers", _ANSWER_SECONDS)
         except LabError as error:
-            self.tell(str(error))
+            self.report(str(error))
             return {}
         return answers
 
@@ -445,12 +447,12 @@ class Lab:
     def lose_newest_snapshot(self, id: int) -> None:
         """Remove the newest snapshot of a server that is down, as a power cut may."""
         name = file_damage.lose_newest_snapshot(self.servers[id].version_dir)
-        self.tell(f"server {id} lost {name}")
+        self.report(f"server {id} lost {name}")
 
     def lose_snapshots_without(self, id: int, text: str) -> None:
         """Remove all snapshots that do not hold a text, on a server that is down."""
         names = file_damage.lose_snapshots_without(self.servers[id].version_dir, text)
-        self.tell(f"server {id} lost {_shortened(names)}")
+        self.report(f"server {id} lost {_shortened(names)}")
 
     def files(self, id: int) -> dict[str, bytes]:
         """The logs and snapshots of a server that is down, for `undo_trunc`."""
@@ -459,32 +461,32 @@ class Lab:
     def undo_trunc(self, id: int, before: Mapping[str, bytes]) -> None:
         """Undo a TRUNC on a server that is down, as if it had never reached the disk."""
         names = file_damage.undo_trunc(self.servers[id].version_dir, before)
-        self.tell(f"server {id}: {', '.join(names)} as before the TRUNC")
+        self.report(f"server {id}: {', '.join(names)} as before the TRUNC")
 
     def lose_log(self, id: int, text: str) -> None:
         """Remove the log that holds a text, and the snapshots that make up for it."""
         names = file_damage.lose_log(self.servers[id].version_dir, text)
-        self.tell(f"server {id} lost {', '.join(names)}")
+        self.report(f"server {id} lost {', '.join(names)}")
 
     def change_in_snapshot(self, id: int, old: str, new: str) -> None:
         """Change a value in the newest snapshot; every checksum in it is right afterwards."""
         name = file_damage.change_in_snapshot(self.servers[id].version_dir, old, new)
-        self.tell(f"server {id}: {old} in {name} reads {new}")
+        self.report(f"server {id}: {old} in {name} reads {new}")
 
     def put_on_small_disk(self, id: int, size_bytes: int) -> None:
         """Give a server that is down a small file system. Raises LabError without the right to."""
         self._disks[id] = SmallDisk(self.servers[id].data_dir, size_bytes)
-        self.tell(f"server {id} has a disk of {size_bytes >> 10} KiB")
+        self.report(f"server {id} has a disk of {size_bytes >> 10} KiB")
 
     def fill_disk(self, id: int, leave_bytes: int) -> None:
         """Fill a small disk."""
         self._disks[id].fill(leave_bytes)
-        self.tell(f"the disk of server {id} has {leave_bytes >> 10} KiB left")
+        self.report(f"the disk of server {id} has {leave_bytes >> 10} KiB left")
 
     def free_disk(self, id: int) -> None:
         """Make space on a small disk."""
         self._disks[id].free()
-        self.tell(f"the disk of server {id} has space again")
+        self.report(f"the disk of server {id} has space again")
 
     def purge(self, id: int, keep: int, *, spared: str = "") -> None:
         """Run the purge of a server that is down, as a cron job does; ours purges by itself.
@@ -500,25 +502,27 @@ class Lab:
             if spared:
                 file_damage.put_back_snapshot(server.version_dir, before, spared)
             gone = sorted(before.keys() - file_damage.files(server.version_dir).keys())
-            self.tell(f"purge on server {id} removed {_shortened(gone)}")
+            self.report(f"purge on server {id} removed {_shortened(gone)}")
 
     def zero_record(self, id: int, text: str) -> None:
         """Have the record that holds a text read as zeros, on a server that is down."""
         name = file_damage.zero_record(self.servers[id].version_dir, text)
-        self.tell(f"server {id}: the record of {text} in {name} reads as zeros")
+        self.report(f"server {id}: the record of {text} in {name} reads as zeros")
 
     def wipe(self, *ids: int) -> None:
         """Remove everything that servers have on disk."""
         for id in ids:
             shutil.rmtree(self.servers[id].version_dir)
-        self.tell(f"wiped {_list(ids)}")
+        self.report(f"wiped {_list(ids)}")
 
-    # -- telling ---------------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------------
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Report what was done, and what each server answers now."""
-        self._teller.step(text)
-        self._teller.state({id: self._state_of(id, server) for id, server in self.servers.items()})
+        self._reporter.step(text)
+        self._reporter.state(
+            {id: self._state_of(id, server) for id, server in self.servers.items()}
+        )
 
     def _state_of(self, id: int, server: LabServer) -> str:
         if not server.is_running:

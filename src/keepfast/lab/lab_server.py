@@ -102,7 +102,7 @@ class LabServer(LocalProcess):
         """Whether one of its logs holds these bytes."""
         return any(text in path.read_bytes() for path in self.version_dir.glob("log.*"))
 
-    def errors_told(self) -> int:
+    def errors_logged(self) -> int:
         """How often it reported a permanently failed log write."""
         return self.log_path.read_text(errors="replace").count(self._release.write_error)
 

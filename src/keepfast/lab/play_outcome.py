@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from keepfast.harness import Release
-from keepfast.lab.lab import Lab, Teller
+from keepfast.lab.lab import Lab, LabReporter
 from keepfast.lab.lab_server import LabError, ServerRefused
 from keepfast.lab.scenario import Scenario
 
@@ -44,19 +44,21 @@ class ScenarioOutcome:
     problem: str = ""
 
 
-def play(scenario: Scenario, release: Release, folder: Path, teller: Teller) -> ScenarioOutcome:
+def play(
+    scenario: Scenario, release: Release, folder: Path, reporter: LabReporter
+) -> ScenarioOutcome:
     """Run a scenario from the start to the last answers; all processes are gone afterwards."""
-    lab = Lab(folder, release, scenario, teller)
+    lab = Lab(folder, release, scenario, reporter)
     problem, has_refused = "", False
     try:
         try:
             scenario.play(lab)
         except ServerRefused as error:
             has_refused = True
-            lab.tell(str(error))
+            lab.report(str(error))
         except LabError as error:
             problem = str(error)
-            lab.tell(f"stuck: {error}")
+            lab.report(f"stuck: {error}")
         values = lab.values(scenario.keys)
         answered = {id for answers in values.values() for id in answers}
         silent = tuple(id for id in lab.servers if id not in answered)

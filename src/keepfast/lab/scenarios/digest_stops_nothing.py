@@ -19,7 +19,7 @@ def play(lab: Lab) -> None:
     # Enough for a snapshot, after which no log holds the value.
     lab.overwrite("/b", 300, 100)
     lab.write({"/b": "2"})
-    lab.settle()
+    lab.wait_caught_up()
     # It is written beside the txns, and a busy machine may take long over it.
     lab.await_snapshot(SERVER, "what-was-written")
     lab.kill()

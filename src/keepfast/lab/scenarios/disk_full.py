@@ -24,7 +24,7 @@ def play(lab: Lab) -> None:
     lab.write({"/a": "1"})
     # What does not compress, so that a snapshot takes more space than there will be.
     lab.fill("/bulk", 150, 2000, is_random=True)
-    lab.settle()
+    lab.wait_caught_up()
     for _ in range(4):
         lab.kill(FULL)
         lab.purge(FULL, keep=3)

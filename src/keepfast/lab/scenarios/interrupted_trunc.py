@@ -24,7 +24,7 @@ def play(lab: Lab) -> None:
     before = lab.files(ahead)
     lab.start(ahead)
     lab.write({"/b": "2"})
-    lab.settle()
+    lab.wait_caught_up()
     lab.kill()
     lab.undo_trunc(ahead, before)
     lab.start(*others)

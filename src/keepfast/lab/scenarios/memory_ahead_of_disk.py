@@ -25,7 +25,7 @@ def play(lab: Lab) -> None:
     lab.kill(leader)
     lab.write({"/b": "2"})
     lab.start(leader)
-    lab.settle()
+    lab.wait_caught_up()
     lab.kill(server)
     lab.start(server)
 

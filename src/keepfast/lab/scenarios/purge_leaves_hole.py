@@ -25,7 +25,7 @@ def play(lab: Lab) -> None:
     # And more than are kept.
     lab.overwrite("/b", 400, 100)
     lab.write({"/b": "2"})
-    lab.settle()
+    lab.wait_caught_up()
     lab.await_snapshot(SERVER, "written-later")
     lab.kill()
     lab.purge(SERVER, KEPT, spared="written-first")

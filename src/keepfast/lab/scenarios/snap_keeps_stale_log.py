@@ -24,10 +24,10 @@ def play(lab: Lab) -> None:
     lab.start(1, 2, 3)
     lab.write({"/b": "2"})
     lab.start(STALE)
-    lab.settle()
+    lab.wait_caught_up()
     # It logs this one: its log is 1.., the record that was never committed, and this.
     lab.write({"/c": "3"})
-    lab.settle()
+    lab.wait_caught_up()
     lab.kill()
     lab.start(1, 2, STALE)
     lab.start(LATE)

@@ -35,7 +35,7 @@ def play(lab: Lab) -> None:
     # After the record that was never committed: now the last zxid of all servers is the same.
     lab.write({"/c": "3"})
     lab.start(other)
-    lab.settle()
+    lab.wait_caught_up()
     lab.kill()
     lab.start()
 

@@ -21,7 +21,7 @@ def play(lab: Lab) -> None:
     lab.start(*others)
     lab.write({"/b": "2"})
     lab.start(old)
-    lab.settle()
+    lab.wait_caught_up()
     # Now its last zxid is in a snapshot alone. It leads next, because its id is the greatest.
     lab.kill()
     lab.start(*sorted({old, others[0]}))

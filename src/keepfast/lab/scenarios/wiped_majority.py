@@ -11,7 +11,7 @@ from keepfast.lab.scenario import Scenario
 def play(lab: Lab) -> None:
     lab.start()
     lab.write({"/a": "1", "/b": "2"})
-    lab.settle()
+    lab.wait_caught_up()
     lab.kill()
     lab.wipe(1, 2)
     # This should fail: two empty servers cannot distinguish a new ensemble from a lost one.

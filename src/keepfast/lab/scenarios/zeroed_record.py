@@ -12,7 +12,7 @@ from keepfast.lab.scenario import Scenario
 def play(lab: Lab) -> None:
     lab.start()
     lab.write({"/a": "1", "/b": "acknowledged-b", "/c": "acknowledged-c"})
-    lab.settle()
+    lab.wait_caught_up()
     lab.kill()
     lab.zero_record(1, "acknowledged-b")
     lab.zero_record(2, "acknowledged-b")
