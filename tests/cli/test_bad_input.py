@@ -219,7 +219,7 @@ def run_as_nobody(*arguments: str | Path) -> Result:
     script = (
         "import contextlib, io, os, sys\n"
         "from keepfast.cli import blame, directory_view, inspect, main, repair_command, verify\n"
-        "from keepfast.cli import quick_serve, serve_command\n"
+        "from keepfast.cli import fast_serve, serve_command\n"
         "import keepfast.server.serve, keepfast.server.ensemble_options\n"
         "with contextlib.suppress(ImportError):\n"
         "    import uvloop\n"

@@ -53,9 +53,9 @@ def _open_closed_streams() -> None:
 def _run(words: list[str]) -> int:
     if words[:1] == ["serve"]:
         # The parser of all commands would be a fifth of the memory of a server at rest.
-        from keepfast.cli.quick_serve import run_quickly
+        from keepfast.cli.fast_serve import run_without_parser
 
-        code = run_quickly(words[1:])
+        code = run_without_parser(words[1:])
         if code is not None:
             return code
     from keepfast.cli.app import run

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import typer
 
+from keepfast.cli.arguments import AsJson, Work
 from keepfast.cli.output import ExitCode, Out
-
-Work = Callable[[], int]
-
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
 def completion_command(

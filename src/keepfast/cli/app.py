@@ -17,16 +17,26 @@ from typing import Annotated, Any, Literal
 import typer
 
 from keepfast.cli.about_commands import add_about_commands
+from keepfast.cli.arguments import (
+    AsJson,
+    Below,
+    Directory,
+    Limit,
+    LogDir,
+    Moment,
+    Places,
+    Redact,
+    Work,
+    Znode,
+)
 from keepfast.cli.backup_commands import add_backup_commands
 from keepfast.cli.bench_command import bench_command
 from keepfast.cli.ensemble_commands import add_ensemble_commands
 from keepfast.cli.help_layout import CommandGroups, Commands, ShellHelp
 from keepfast.cli.output import MAX_COUNT, CommandFailed, ExitCode
-from keepfast.cli.pipeline_commands import Places, add_pipeline_commands
+from keepfast.cli.pipeline_commands import add_pipeline_commands
 from keepfast.cli.watch_command import watch_command
 from keepfast.cli.who_command import who_command
-
-Work = Callable[[], int]
 
 app = Commands(
     name="keepfast",
@@ -52,22 +62,6 @@ EXTRA_OF_MODULE = {
     "prompt_toolkit": "shell",
 }
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-LogDir = Annotated[
-    str | None,
-    typer.Option("--log-dir", metavar="DIR", help="The dataLogDir, if logs are stored separately."),
-]
-Redact = Annotated[
-    bool, typer.Option("--redact", help="Show data as its length and the start of its SHA-256.")
-]
-Limit = Annotated[
-    int | None,
-    typer.Option("--limit", min=0, max=MAX_COUNT, metavar="N", help="Show at most N entries."),
-]
-Directory = Annotated[
-    str, typer.Argument(metavar="DIR", help="A dataDir, or the version-2 inside it.")
-]
-
 
 @app.command("inspect")
 def inspect_command(
@@ -82,9 +76,7 @@ def inspect_command(
             "counter in hex) or 2026-11-15T09:17:11Z.",
         ),
     ] = None,
-    znode: Annotated[
-        str | None, typer.Option("--path", metavar="/a", help="Only this znode and those below it.")
-    ] = None,
+    znode: Below = None,
     types: Annotated[
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="Log: only these, as create or setData."),
@@ -114,7 +106,7 @@ def inspect_command(
 
 @app.command("inspect blame")
 def blame_command(
-    znode: Annotated[str, typer.Argument(metavar="/path", help="The path of a znode.")],
+    znode: Znode,
     places: Places,
     children: Annotated[
         bool, typer.Option("--children", help="Also show which children were created and deleted.")
@@ -226,30 +218,21 @@ def lab_command(
 
     Shows each step, what each server answers at the end, and what the audit says about the files.
     """
+    if scenario is None and not everything:
+        from keepfast.cli.lab_list import list_scenarios
 
-    def work() -> int:
-        if scenario is None and not everything:
-            from keepfast.cli.lab_list import list_scenarios
+        return lambda: list_scenarios(as_json)
+    from keepfast.cli.lab_command import LabCommand, run_lab
 
-            return list_scenarios(as_json)
-        from keepfast.cli.lab_command import LabCommand, run_lab
-
-        kinds = tuple(kind.strip() for kind in server.split(",") if kind.strip())
-        return run_lab(LabCommand(scenario, kinds, everything, keep, report, as_json))
-
-    return work
+    kinds = tuple(kind.strip() for kind in server.split(",") if kind.strip())
+    return lambda: run_lab(LabCommand(scenario, kinds, everything, keep, report, as_json))
 
 
 @app.command("state")
 def state_command(
     places: Places,
-    at: Annotated[
-        str | None,
-        typer.Option(metavar="ZXID|TIME", help="The moment; without it, the newest state."),
-    ] = None,
-    znode: Annotated[
-        str | None, typer.Option("--path", metavar="/a", help="Only this znode and those below it.")
-    ] = None,
+    at: Moment = None,
+    znode: Below = None,
     redact: Redact = False,
     limit: Limit = None,
     as_json: AsJson = False,
@@ -258,13 +241,9 @@ def state_command(
 
     From the files of all servers of an ensemble; shows which of them agree. Changes nothing.
     """
+    from keepfast.cli.state_command import StateOptions, show_state
 
-    def work() -> int:
-        from keepfast.cli.state_command import StateOptions, show_state
-
-        return show_state(StateOptions(tuple(places), at, znode, limit, redact, as_json))
-
-    return work
+    return lambda: show_state(StateOptions(tuple(places), at, znode, limit, redact, as_json))
 
 
 @app.command("diff")
@@ -280,9 +259,7 @@ def diff_command(
     until: Annotated[
         str | None, typer.Option("--to", metavar="ZXID|TIME", help="The second; else the newest.")
     ] = None,
-    znode: Annotated[
-        str | None, typer.Option("--path", metavar="/a", help="Only this znode and those below it.")
-    ] = None,
+    znode: Below = None,
     redact: Redact = False,
     limit: Limit = None,
     as_json: AsJson = False,
@@ -291,14 +268,10 @@ def diff_command(
 
     Two servers are compared at the greatest zxid that both reach, or at --at. Changes nothing.
     """
+    from keepfast.cli.diff_command import DiffOptions, show_diff
 
-    def work() -> int:
-        from keepfast.cli.diff_command import DiffOptions, show_diff
-
-        options = DiffOptions(tuple(places), at, since, until, znode, limit, redact, as_json)
-        return show_diff(options)
-
-    return work
+    options = DiffOptions(tuple(places), at, since, until, znode, limit, redact, as_json)
+    return lambda: show_diff(options)
 
 
 @app.command("restore")
@@ -307,10 +280,7 @@ def restore_command(
     target: Annotated[
         str, typer.Option("--to", metavar="DIR", help="A directory that does not exist yet.")
     ],
-    at: Annotated[
-        str | None,
-        typer.Option(metavar="ZXID|TIME", help="The moment; without it, the newest state."),
-    ] = None,
+    at: Moment = None,
     as_json: AsJson = False,
 ) -> Work:
     """Write the tree as it was to a data directory that servers can start on.
@@ -318,13 +288,9 @@ def restore_command(
     From the files of servers, or from a place of `keepfast backup`: a directory or s3://BUCKET/PREFIX.
     What was written is read back and its digests are compared before success is reported.
     """
+    from keepfast.cli.restore_command import RestoreOptions, run_restore
 
-    def work() -> int:
-        from keepfast.cli.restore_command import RestoreOptions, run_restore
-
-        return run_restore(RestoreOptions(tuple(places), at, target, as_json))
-
-    return work
+    return lambda: run_restore(RestoreOptions(tuple(places), at, target, as_json))
 
 
 @app.command("undelete")
@@ -342,13 +308,9 @@ def undelete_command(
     as_json: AsJson = False,
 ) -> Work:
     """Print a deleted subtree as commands that keepfast shell applies. Changes nothing."""
+    from keepfast.cli.undelete_command import UndeleteOptions, run_undelete
 
-    def work() -> int:
-        from keepfast.cli.undelete_command import UndeleteOptions, run_undelete
-
-        return run_undelete(UndeleteOptions(tuple(places), znode, at, as_json))
-
-    return work
+    return lambda: run_undelete(UndeleteOptions(tuple(places), znode, at, as_json))
 
 
 @app.command("serve")
@@ -463,13 +425,9 @@ def simulate_command(
     A seed stands for one run, the same every time. What fails is shown with the command that
     plays it again.
     """
+    from keepfast.cli.simulate import SimulateArguments, simulate
 
-    def work() -> int:
-        from keepfast.cli.simulate import SimulateArguments, simulate
-
-        return simulate(SimulateArguments(seeds, first, jobs, master, trace, as_json))
-
-    return work
+    return lambda: simulate(SimulateArguments(seeds, first, jobs, master, trace, as_json))
 
 
 add_ensemble_commands(app)

@@ -150,7 +150,7 @@ def _facts(command: AuditCommand, started: float) -> ReportFacts:
 
 @contextmanager
 def _progress(spark: SparkSession) -> Iterator[None]:
-    """Tell on a terminal how many tasks are done, once the work takes a while."""
+    """Show on a terminal how many tasks are done, once the work takes a while."""
     if not sys.stderr.isatty():
         yield
         return

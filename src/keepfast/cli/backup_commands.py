@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-MetricsFile = Annotated[
-    str | None,
-    typer.Option("--metrics", metavar="FILE", help="Metrics for Prometheus' textfile collector."),
-]
-_AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+from keepfast.cli.arguments import AsJson, MetricsFile, Work
 
 
 def backup_command(
@@ -47,7 +42,7 @@ def backup_command(
         str | None,
         typer.Option("--auth", metavar="digest:USER:PASSWORD", help="HOST:PORT: a superuser."),
     ] = None,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
     metrics: MetricsFile = None,
     cache: Annotated[
         str | None,
@@ -57,38 +52,30 @@ def backup_command(
             help="Object stores: keep a copy of the newest chain here, and download only the rest.",
         ),
     ] = None,
-) -> Callable[[], int]:
+) -> Work:
     """Take a proven, incremental backup: only what a quorum holds, read back in full.
 
     From data directories: records since the last backup. From a running server: its snapshot.
     `keepfast backup list PLACE` reads all backups; `keepfast restore PLACE` takes one.
     """
+    from keepfast.cli.backup import BackupArguments, backup
 
-    def work() -> int:
-        from keepfast.cli.backup import BackupArguments, backup
-
-        arguments = BackupArguments(
-            tuple(sources), place, full_every, keep, admin_port, auth, as_json, metrics, cache
-        )
-        return backup(arguments)
-
-    return work
+    arguments = BackupArguments(
+        tuple(sources), place, full_every, keep, admin_port, auth, as_json, metrics, cache
+    )
+    return lambda: backup(arguments)
 
 
 def list_backups_command(
     place: Annotated[
         str, typer.Argument(metavar="PLACE", help="A directory, or s3://BUCKET/PREFIX.")
     ],
-    as_json: _AsJson = False,
-) -> Callable[[], int]:
+    as_json: AsJson = False,
+) -> Work:
     """Read all backups of a place in full, and show what each holds."""
+    from keepfast.cli.backup import list_backups
 
-    def work() -> int:
-        from keepfast.cli.backup import list_backups
-
-        return list_backups(place, as_json)
-
-    return work
+    return lambda: list_backups(place, as_json)
 
 
 def add_backup_commands(app: typer.Typer) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
+
+from keepfast.cli.arguments import AsJson, Work
 
 _Servers = Annotated[
     list[str], typer.Argument(metavar="HOST:PORT...", help="Client ports of the servers.")
@@ -49,7 +50,6 @@ _Key = Annotated[
     str | None,
     typer.Option("--key", metavar="FILE", help="Its private key, unless FILE of --cert holds it."),
 ]
-_AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
 def bench_command(
@@ -66,32 +66,28 @@ def bench_command(
     ca: _Ca = None,
     cert: _Cert = None,
     key: _Key = None,
-    as_json: _AsJson = False,
-) -> Callable[[], int]:
+    as_json: AsJson = False,
+) -> Work:
     """Measure a running ensemble, of Keepfast or Apache, operation by operation.
 
     Sends requests of many sessions below one znode of its own, and deletes that afterwards. It is
     real load: other clients of these servers will notice.
     """
+    from keepfast.cli.bench import BenchArguments, bench
+    from keepfast.shell import Tls
 
-    def work() -> int:
-        from keepfast.cli.bench import BenchArguments, bench
-        from keepfast.shell import Tls
-
-        return bench(
-            BenchArguments(
-                tuple(servers),
-                tuple(works or ()),
-                seconds,
-                connections,
-                in_flight,
-                keys,
-                value_bytes,
-                children,
-                root,
-                Tls(tls or ca is not None, ca, cert, key),
-                as_json,
-            )
+    return lambda: bench(
+        BenchArguments(
+            tuple(servers),
+            tuple(works or ()),
+            seconds,
+            connections,
+            in_flight,
+            keys,
+            value_bytes,
+            children,
+            root,
+            Tls(tls or ca is not None, ca, cert, key),
+            as_json,
         )
-
-    return work
+    )

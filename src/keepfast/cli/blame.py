@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 from zlib import crc32
 
-from keepfast.cli.output import DocumentStream, ExitCode, Out, to_json
+from keepfast.cli.output import DocumentStream, ExitCode, Out, to_json, worst_code
 from keepfast.cli.record_lines import body_fields, body_text, type_name
 from keepfast.cli.recovery_view import NamedDirectory, exit_code_of
 from keepfast.cli.tree_view import znode_fields
@@ -219,7 +219,7 @@ def blame(disk: Disk, servers: Sequence[BlamedServer], options: BlameOptions, ou
     documents = []
     for number, server in enumerate(servers):
         blamed = _blame_server(disk, server, options)
-        code = max(code, blamed.code, key=_GRAVITY.index)
+        code = worst_code((code, blamed.code))
         if options.as_json:
             documents.append(blamed)
             continue
@@ -243,10 +243,6 @@ def blame(disk: Disk, servers: Sequence[BlamedServer], options: BlameOptions, ou
     document.fields({"exit_code": int(code)})
     document.end()
     return code
-
-
-# From good to bad.
-_GRAVITY = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.WRONG)
 
 
 class _Blamed(NamedTuple):

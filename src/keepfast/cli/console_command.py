@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from keepfast.cli.arguments import Work
 from keepfast.cli.output import MAX_SECONDS
-
-Work = Callable[[], int]
-
 
 Servers = Annotated[
     list[str],
@@ -81,26 +78,22 @@ def console_command(
 
     Servers, tree, sessions, changes as they happen; with --data the past and the proof, too.
     """
+    from keepfast.cli.console import ConsoleArguments, console, sorted_out
 
-    def work() -> int:
-        from keepfast.cli.console import ConsoleArguments, console, sorted_out
-
-        hosts, places = sorted_out(servers, data or [])
-        return console(
-            ConsoleArguments(
-                hosts,
-                places,
-                listen,
-                allow_writes,
-                certificate,
-                key,
-                login_znode,
-                tuple(host_names or ()),
-                master,
-                audits,
-                audit_log,
-                interval,
-            )
+    hosts, places = sorted_out(servers, data or [])
+    return lambda: console(
+        ConsoleArguments(
+            hosts,
+            places,
+            listen,
+            allow_writes,
+            certificate,
+            key,
+            login_znode,
+            tuple(host_names or ()),
+            master,
+            audits,
+            audit_log,
+            interval,
         )
-
-    return work
+    )

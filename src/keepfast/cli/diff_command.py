@@ -9,7 +9,7 @@ from itertools import islice
 from keepfast.cli.ensembles import moment_at, open_ensemble
 from keepfast.cli.output import CommandFailed, DocumentStream, ExitCode, Out, to_json
 from keepfast.cli.pipeline_input import explained
-from keepfast.cli.places import reading
+from keepfast.cli.places import check_znode, reading
 from keepfast.cli.tree_view import head_text, znode_fields
 from keepfast.cli.values import acl_text, counted, data_text, optional_zxid, utc
 from keepfast.pipeline import (
@@ -23,7 +23,7 @@ from keepfast.pipeline import (
     server_state,
 )
 from keepfast.storage import Disk
-from keepfast.tree import Node, Tree, path_problem, persisted
+from keepfast.tree import Node, Tree, persisted
 from keepfast.wire import format_zxid, safe_text
 
 _ZXID_FIELDS = ("czxid", "mzxid", "pzxid")
@@ -66,8 +66,8 @@ class _Pair:
 
 def show_diff(options: DiffOptions) -> int:
     """Print what differs; returns the exit code."""
-    if options.path is not None and (problem := path_problem(options.path)) is not None:
-        raise CommandFailed(f"{options.path!r} is not the path of a znode: it {problem}")
+    if options.path is not None:
+        check_znode(options.path)
     moments = options.since is not None or options.until is not None
     if moments and options.at is not None:
         raise CommandFailed("--at is for two servers, --from and --to are for two moments")
@@ -172,8 +172,8 @@ def _lines(difference: Difference, redact: bool) -> Iterator[str]:
         return
     yield f"~ {path}"
     for name in difference.fields:
-        before, behind = _values(difference, name, redact)
-        yield f"      {name}: {before} -> {behind}"
+        before, after = _values(difference, name, redact)
+        yield f"      {name}: {before} -> {after}"
 
 
 def _stat_text(node: Node) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from keepfast.cli.output import CommandFailed, DocumentStream, ExitCode, Out, print_document
 from keepfast.cli.recovery_view import (
@@ -20,7 +21,6 @@ from keepfast.cli.tree_view import (
     check_top,
     encoded_znodes,
     head_text,
-    limited,
     print_znodes,
     tree_fields,
     znodes,
@@ -207,7 +207,7 @@ def show_tree(
     found = _prefix(disk, directory, target, until)
     note, code = _proof(disk, directory, found, until)
     top = check_top(found.tree, options.path, f"{target.path} at {format_zxid(found.head)}")
-    listed = limited(znodes(found.tree, top), options.limit)
+    listed = islice(znodes(found.tree, top), options.limit)
     base = found.base_name or "the empty tree"
     if options.as_json:
         document = DocumentStream(out)

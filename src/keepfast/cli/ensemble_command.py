@@ -200,15 +200,15 @@ class _Runner:
         """One line whenever something changes; commands are lines: `kill 2`, `pause leader`."""
         threading.Thread(target=self._read_lines, name="lines", daemon=True).start()
         print(f"connect to {self.layout.connect_string}", flush=True)
-        told = place = ""
+        printed = place = ""
         while not self._is_over.is_set():
             self._obey()
             if not place and (place := self._console.sentence()):
                 print(place, flush=True)
             verdict, states = self._seen
             line = self._line(verdict)
-            if line != told and states in ([], self._states()):
-                told = line
+            if line != printed and states in ([], self._states()):
+                printed = line
                 print(line, flush=True)
             self._is_over.wait(0.2)
 

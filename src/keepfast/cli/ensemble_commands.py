@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from keepfast.cli.arguments import AsJson, LogDir, Work
 from keepfast.cli.console_command import console_command
 from keepfast.cli.output import MAX_SECONDS
-
-Work = Callable[[], int]
-
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-LogDir = Annotated[
-    str | None,
-    typer.Option("--log-dir", metavar="DIR", help="The dataLogDir, if logs are stored separately."),
-]
 
 
 def ensemble_command(
@@ -37,13 +29,9 @@ def ensemble_command(
     Started again with the same DIR, it continues where it stopped. `keepfast ensemble rescue DIR`
     accepts the loss of data where nothing else helps.
     """
+    from keepfast.cli.ensemble_command import EnsembleArguments, ensemble
 
-    def work() -> int:
-        from keepfast.cli.ensemble_command import EnsembleArguments, ensemble
-
-        return ensemble(EnsembleArguments(directory, size, base_port))
-
-    return work
+    return lambda: ensemble(EnsembleArguments(directory, size, base_port))
 
 
 def rescue_command(
@@ -61,13 +49,9 @@ def rescue_command(
     Shows what its directory holds and up to which zxid; what was acknowledged beyond that is given
     up. Nothing is deleted. For ensembles that lost a majority, and for nothing else.
     """
+    from keepfast.cli.rescue_command import RescueArguments, rescue
 
-    def work() -> int:
-        from keepfast.cli.rescue_command import RescueArguments, rescue
-
-        return rescue(RescueArguments(tuple(places), log_dir, yes, as_json))
-
-    return work
+    return lambda: rescue(RescueArguments(tuple(places), log_dir, yes, as_json))
 
 
 def status_command(
@@ -96,13 +80,9 @@ def status_command(
 
     Exit code 1 if a server is down, nobody or more than one leads, or trees differ.
     """
+    from keepfast.cli.status import StatusArguments, status
 
-    def work() -> int:
-        from keepfast.cli.status import StatusArguments, status
-
-        return status(StatusArguments(tuple(servers), timeout_s, admin_port, as_json))
-
-    return work
+    return lambda: status(StatusArguments(tuple(servers), timeout_s, admin_port, as_json))
 
 
 def add_ensemble_commands(app: typer.Typer) -> None:

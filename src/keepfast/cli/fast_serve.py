@@ -16,7 +16,7 @@ class _Plain(NamedTuple):
     definitions: tuple[str, ...]
 
 
-def run_quickly(words: Sequence[str]) -> int | None:
+def run_without_parser(words: Sequence[str]) -> int | None:
     """Serve, and return the exit code; None: nothing was done, use the parser."""
     plain = _plain(words)
     if plain is None:

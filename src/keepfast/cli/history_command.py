@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document, to_json
+from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document, to_json, worst_code
 from keepfast.cli.pipeline_input import announce_spark, explained
 from keepfast.cli.stopping import stop_signals
 from keepfast.cli.values import counted, optional_zxid, zxid_span
@@ -60,7 +60,7 @@ def run_history(options: HistoryOptions) -> int:
 
 def _write(spark: SparkSession, options: HistoryOptions, out: Out) -> ExitCode:
     found = write_history(spark, options.places, options.out, options.quorum)
-    code = max((_exit_code(one) for one in found), default=ExitCode.OK, key=_gravity)
+    code = worst_code(map(_exit_code, found))
     if options.as_json:
         document = {
             "schema": "keepfast.history/1",
@@ -81,10 +81,6 @@ def _exit_code(one: FeedSummary) -> ExitCode:
     if one.gaps or one.end_kind == "hole":
         return ExitCode.INCOMPLETE
     return ExitCode.OK
-
-
-def _gravity(code: ExitCode) -> int:
-    return (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.WRONG).index(code)
 
 
 def _print(out: Out, found: list[FeedSummary], target: str) -> None:
@@ -125,7 +121,7 @@ def _fields(one: FeedSummary) -> dict[str, object]:
 
 
 def _follow(spark: SparkSession, options: HistoryOptions, out: Out) -> ExitCode:
-    def told(number: int, found: list[FeedSummary]) -> None:
+    def report(number: int, found: list[FeedSummary]) -> None:
         for one in found:
             if options.as_json:
                 document = {"schema": "keepfast.history-batch/1", "batch": number, **_fields(one)}
@@ -142,7 +138,7 @@ def _follow(spark: SparkSession, options: HistoryOptions, out: Out) -> ExitCode:
 
     settings = FollowOptions(options.quorum, options.interval_s)
     with stop_signals() as is_asked_to_stop:
-        feed = follow_history(spark, options.places, options.out, settings, told)
+        feed = follow_history(spark, options.places, options.out, settings, report)
         try:
             while not is_asked_to_stop.is_set():
                 feed.wait(_LOOK_SECONDS)

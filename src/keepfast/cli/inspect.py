@@ -10,13 +10,12 @@ from keepfast.cli.blame import BlamedServer, BlameOptions, blame
 from keepfast.cli.directory_view import show_directory, show_tree
 from keepfast.cli.log_view import LogOptions, show_log
 from keepfast.cli.output import CommandFailed, Out
-from keepfast.cli.places import check_permission, open_directory, reading
+from keepfast.cli.places import check_permission, check_znode, open_directory, reading
 from keepfast.cli.record_lines import RecordFilter, parse_types
 from keepfast.cli.recovery_view import NamedDirectory
 from keepfast.cli.snapshot_view import SnapshotOptions, show_snapshot
 from keepfast.cli.values import parse_moment
 from keepfast.storage import DataDirectory, Disk, parse_snapshot_name
-from keepfast.tree import path_problem
 
 _MAGIC_SIZE = 4
 
@@ -40,17 +39,11 @@ class InspectOptions:
 def inspect(options: InspectOptions) -> int:
     """Show what `options.path` is; returns the exit code."""
     if options.znode is not None:
-        _check_path(options.znode)
+        check_znode(options.znode)
     path = options.path
     total = os.path.getsize(path) if os.path.isfile(path) else None
     with reading("reading", total) as (disk, out):
         return _inspect(disk, options, out)
-
-
-def _check_path(znode: str) -> None:
-    problem = path_problem(znode)
-    if problem is not None:
-        raise CommandFailed(f"{znode!r} is not the path of a znode: it {problem}")
 
 
 def _inspect(disk: Disk, options: InspectOptions, out: Out) -> int:
@@ -129,7 +122,7 @@ def _inspect_directory(disk: Disk, options: InspectOptions, out: Out) -> int:
 
 def inspect_blame(places: Sequence[str], log_dir: str | None, options: BlameOptions) -> int:
     """Show what changed a znode, by the files of one server or of all; returns the exit code."""
-    _check_path(options.path)
+    check_znode(options.path)
     if log_dir is not None and len(places) > 1:
         raise CommandFailed("--log-dir goes with one directory; name several as DIR:LOGDIR")
     with reading("reading") as (disk, out):

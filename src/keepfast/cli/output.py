@@ -40,6 +40,12 @@ class ExitCode(IntEnum):
     BROKEN_PIPE = 141  # who read the output has gone
 
 
+def worst_code(codes: Iterable[ExitCode]) -> ExitCode:
+    """The exit code of several results: the worst of what each of them ends with."""
+    order = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.WRONG)
+    return max(codes, key=order.index, default=ExitCode.OK)
+
+
 class CommandFailed(Exception):  # noqa: N818 - it ends a command, it is not a fault in one
     """Ends a command: `sentence` says what is wrong, where, and what to do next."""
 

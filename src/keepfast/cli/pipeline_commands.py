@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 import typer
 
-from keepfast.cli.backup_commands import MetricsFile
+from keepfast.cli.arguments import AsJson, MetricsFile, Places, Work
 from keepfast.cli.output import MAX_SECONDS
 
-Work = Callable[[], int]
-
-Places = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DIR",
-        help="Data directories, one per server, or a root with <ensemble>/<server>/...; "
-        "DIR:LOGDIR if logs are stored separately.",
-    ),
-]
 Master = Annotated[
     str | None,
     typer.Option(
@@ -30,7 +19,6 @@ Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; repeatable."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
 def audit_command(
@@ -63,21 +51,17 @@ def audit_command(
     Reads every log and snapshot, by Spark. Names the server that is wrong, the first zxid, the
     znodes, the likely cause, and what to do. Changes nothing.
     """
+    from keepfast.cli.audit_command import AuditCommand, run_audit
+    from keepfast.cli.spark_options import session_options
 
-    def work() -> int:
-        from keepfast.cli.audit_command import AuditCommand, run_audit
-        from keepfast.cli.spark_options import session_options
-
-        session = session_options(master, conf)
-        logs = tuple(audit_logs or ())
-        return run_audit(
-            AuditCommand(
-                *(tuple(places), engine, session, out, tables, as_json),
-                *(metrics, logs, delta),
-            )
+    session = session_options(master, conf)
+    logs = tuple(audit_logs or ())
+    return lambda: run_audit(
+        AuditCommand(
+            *(tuple(places), engine, session, out, tables, as_json),
+            *(metrics, logs, delta),
         )
-
-    return work
+    )
 
 
 def history_command(

@@ -37,11 +37,11 @@ def _exit_code_of(error: KeepfastError) -> ExitCode | None:
         return ExitCode.UNUSABLE
     if isinstance(error, JavaNotFound | SparkNotUsable):
         return ExitCode.REFUSED
-    from keepfast.pipeline import ServersDisagree, StateUnknown
+    from keepfast.pipeline import HistoryBroken, HistoryGone, ServersDisagree, StateUnknown
 
-    if isinstance(error, ServersDisagree):
+    if isinstance(error, ServersDisagree | HistoryBroken):
         return ExitCode.WRONG
-    return ExitCode.REFUSED if isinstance(error, StateUnknown) else None
+    return ExitCode.REFUSED if isinstance(error, StateUnknown | HistoryGone) else None
 
 
 def check_places(places: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from keepfast.cli.output import CommandFailed, ExitCode, Out, progress_bar
 from keepfast.storage import DataDirectory, Disk, RealDisk, data_directory, disk_views
+from keepfast.tree import path_problem
 
 _WHAT_IS_EXPECTED = "expected is a dataDir of ZooKeeper or Keepfast, or its version-2"
 
@@ -40,6 +41,13 @@ def _check_directory(disk: Disk, path: str) -> None:
         raise CommandFailed(
             f"{path} is a file; {_WHAT_IS_EXPECTED} (keepfast inspect shows a single file)"
         )
+
+
+def check_znode(path: str) -> None:
+    """End the command if a path on the command line cannot be that of a znode."""
+    problem = path_problem(path)
+    if problem is not None:
+        raise CommandFailed(f"{path!r} is not the path of a znode: it {problem}")
 
 
 def check_permission(path: str) -> None:

@@ -37,7 +37,7 @@ class ServeArguments(msgspec.Struct, frozen=True):
 
 
 def serve(arguments: ServeArguments) -> int:
-    """Run a server until it is told to stop, or show its configuration."""
+    """Run a server until it is asked to stop, or show its configuration."""
     start = _start_of(arguments)
     try:
         config = load_config(
@@ -78,9 +78,9 @@ def _show(config: ServerConfig, warnings: int, *, everything: bool) -> int:
     rows = [row for row in config.describe() if everything or not row.origin.startswith("default")]
     if rows:
         out.table(("key", "value", "from"), rows)
-    told = f"{warnings} warning{'s' * (warnings != 1)}" if warnings else "no warnings"
+    found = f"{warnings} warning{'s' * (warnings != 1)}" if warnings else "no warnings"
     rest = "" if everything else "; all other keys have their defaults (--all shows them)"
-    out.line(f"A server starts with this configuration: {told}{rest}.")
+    out.line(f"A server starts with this configuration: {found}{rest}.")
     out.flush()
     return ExitCode.OK
 

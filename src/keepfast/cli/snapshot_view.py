@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import NoReturn
 
 from keepfast.cli.output import CommandFailed, DocumentStream, ExitCode, Out
@@ -11,7 +12,6 @@ from keepfast.cli.tree_view import (
     check_top,
     encoded_znodes,
     head_text,
-    limited,
     print_znodes,
     session_fields,
     tree_fields,
@@ -146,7 +146,7 @@ def _print_text(loaded: _Loaded, top: str, options: SnapshotOptions, out: Out) -
     if options.path is None:
         _print_sessions(tree, out)
     out.line()
-    count = print_znodes(out, tree, limited(znodes(tree, top), options.limit), options.redact)
+    count = print_znodes(out, tree, islice(znodes(tree, top), options.limit), options.redact)
     out.line(f"{counted(count, 'znode')} shown")
 
 
@@ -185,7 +185,7 @@ def _print_document(loaded: _Loaded, top: str, options: SnapshotOptions, out: Ou
     document.field("sessions", session_fields(tree))
     document.field("acls", acl_table(tree))
     if options.lists_znodes:
-        found = limited(znodes(tree, top), options.limit)
+        found = islice(znodes(tree, top), options.limit)
         document.array("nodes", encoded_znodes(tree, found, options.redact))
     document.field("exit_code", int(ExitCode.OK))
     document.end()

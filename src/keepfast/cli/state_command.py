@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from keepfast.cli.ensembles import (
     exit_code_of_state,
@@ -17,7 +18,6 @@ from keepfast.cli.places import reading
 from keepfast.cli.tree_view import (
     check_top,
     encoded_znodes,
-    limited,
     print_znodes,
     tree_fields,
     znodes,
@@ -58,7 +58,7 @@ def show_state(options: StateOptions) -> int:
             return code
         out.facts(state_rows(state))
         out.line()
-        listed = limited(znodes(state.tree, top), options.limit)
+        listed = islice(znodes(state.tree, top), options.limit)
         count = print_znodes(out, state.tree, listed, options.redact)
         out.line(f"{counted(count, 'znode')} shown")
         return code
@@ -71,7 +71,7 @@ def _print_json(
     document.field("schema", "keepfast.state/1")
     document.fields(state_fields(state, moment))
     document.field("tree", tree_fields(state.tree))
-    listed = limited(znodes(state.tree, top), options.limit)
+    listed = islice(znodes(state.tree, top), options.limit)
     document.array("nodes", encoded_znodes(state.tree, listed, options.redact))
     document.field("exit_code", code)
     document.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from keepfast.cli.output import CommandFailed, ExitCode, Out, to_json
 from keepfast.cli.values import (
@@ -99,11 +98,6 @@ def znode_fields(tree: Tree, path: str, node: Node, redact: bool) -> dict[str, o
 def encoded_znodes(tree: Tree, found: Iterable[Znode], redact: bool) -> Iterator[str]:
     """Znodes as JSON, one by one."""
     return (to_json(znode_fields(tree, path, node, redact)) for path, node in found)
-
-
-def limited(found: Iterator[Znode], limit: int | None) -> Iterator[Znode]:
-    """The first `limit` of them."""
-    return islice(found, limit)
 
 
 def tree_fields(tree: Tree) -> dict[str, object]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from keepfast.cli.ensembles import exit_code_of_state, moment_at, open_ensemble
 from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document
 from keepfast.cli.pipeline_input import explained
-from keepfast.cli.places import reading
+from keepfast.cli.places import check_znode, reading
 from keepfast.cli.values import (
     acl_texts,
     counted,
@@ -16,13 +16,7 @@ from keepfast.cli.values import (
     optional_zxid,
     utc,
 )
-from keepfast.pipeline import (
-    HistoryBroken,
-    HistoryGone,
-    Undeletion,
-    undelete_subtree,
-)
-from keepfast.tree import path_problem
+from keepfast.pipeline import Undeletion, undelete_subtree
 from keepfast.wire import format_zxid, safe_text
 
 _SHOWN_PATHS = 5
@@ -40,19 +34,13 @@ class UndeleteOptions:
 
 def run_undelete(options: UndeleteOptions) -> int:
     """Print the commands; returns the exit code."""
-    if (problem := path_problem(options.path)) is not None:
-        raise CommandFailed(f"{options.path!r} is not the path of a znode: it {problem}")
+    check_znode(options.path)
     if options.path == "/":
         raise CommandFailed("the root is never deleted; keepfast restore brings a whole tree back")
     moment = None if options.at is None else moment_at(options.at)
     ensemble = open_ensemble(options.places)
     with reading("replaying") as (disk, out), explained():
-        try:
-            found = undelete_subtree(disk, ensemble, options.path, moment)
-        except HistoryGone as error:
-            raise CommandFailed(str(error), ExitCode.REFUSED) from error
-        except HistoryBroken as error:
-            raise CommandFailed(str(error), ExitCode.WRONG) from error
+        found = undelete_subtree(disk, ensemble, options.path, moment)
         code = exit_code_of_state(found.state)
         if found.unsayable and code is ExitCode.OK:
             code = ExitCode.INCOMPLETE

@@ -122,14 +122,14 @@ def _continue_work(
     is_first = True
     unseen: str | None = None
 
-    def told(look: Look) -> None:
+    def report(look: Look) -> None:
         nonlocal is_first, unseen
         metrics.note(look, time.time())
         if is_first:
             is_first = False
             _begin(out, command, look, checkpoint, where)
         for change in look.changes:
-            _tell(out, command, change)
+            _print_change(out, command, change)
         if look.unseen != unseen:
             unseen = look.unseen
             text = "looking again" if unseen is None else f"{unseen}; looking until it is back"
@@ -138,7 +138,7 @@ def _continue_work(
             print(f"keepfast: {look.untold}; it is tried again", file=sys.stderr)
         out.flush()
 
-    watching.run(is_over, told)
+    watching.run(is_over, report)
     return ExitCode.OK
 
 
@@ -159,7 +159,7 @@ def _begin(out: Out, command: WatchCommand, look: Look, checkpoint: str, where: 
             out.line(out.paint(f"{one.name}: not checked: {sentence}", "dim"))
 
 
-def _tell(out: Out, command: WatchCommand, change: FindingChange) -> None:
+def _print_change(out: Out, command: WatchCommand, change: FindingChange) -> None:
     if command.as_json:
         out.line(to_json(change.to_json()))
     elif change.closed is None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from keepfast.cli.arguments import Places, Work
+
 
 def watch_command(
-    places: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DIR",
-            help="Data directories, one per server, or a root with <ensemble>/<server>/...; "
-            "DIR:LOGDIR if logs are stored separately.",
-        ),
-    ],
+    places: Places,
     every: Annotated[
         str, typer.Option("--every", metavar="10s", help="How often to check for new data.")
     ] = "10s",
@@ -43,18 +37,14 @@ def watch_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON value per line; with --once, one document.")
     ] = False,
-) -> Callable[[], int]:
+) -> Work:
     """Audit ensembles continuously: only new bytes are read, and a divergence is reported at once.
 
     Servers may run, lag, roll and purge their logs, take snapshots and be killed meanwhile. A line
     when a finding opens or closes, nothing else. Changes nothing in the directories.
     """
+    from keepfast.cli.watch import WatchCommand, run_watch
 
-    def work() -> int:
-        from keepfast.cli.watch import WatchCommand, run_watch
-
-        return run_watch(
-            WatchCommand(tuple(places), every, once, checkpoint, webhook, metrics, as_json)
-        )
-
-    return work
+    return lambda: run_watch(
+        WatchCommand(tuple(places), every, once, checkpoint, webhook, metrics, as_json)
+    )

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from keepfast.cli.audit_logs import read_people
 from keepfast.cli.ensembles import open_ensemble
-from keepfast.cli.output import CommandFailed, ExitCode, Out, print_document
+from keepfast.cli.output import ExitCode, Out, print_document
 from keepfast.cli.pipeline_input import explained
-from keepfast.cli.places import reading
+from keepfast.cli.places import check_znode, reading
 from keepfast.cli.values import counted, hexadecimal, parse_duration, utc
-from keepfast.pipeline import HistoryBroken, HistoryGone, NamedChange, changes_of
-from keepfast.tree import path_problem
+from keepfast.pipeline import NamedChange, changes_of
 from keepfast.wire import format_zxid, safe_text
 
 
@@ -32,28 +31,22 @@ class WhoOptions:
 
 def show_who(options: WhoOptions) -> int:
     """Print the changes; returns the exit code."""
-    if (problem := path_problem(options.path)) is not None:
-        raise CommandFailed(f"{options.path!r} is not the path of a znode: it {problem}")
+    check_znode(options.path)
     since_ms = None
     if options.since is not None:
         since_ms = int((time.time() - parse_duration(options.since, "--since")) * 1000)
     people = read_people(options.audit_logs)
     ensemble = open_ensemble(options.places)
     with reading("replaying") as (disk, out), explained():
-        try:
-            changes = changes_of(
-                disk,
-                ensemble,
-                options.path,
-                is_below=options.is_below,
-                since_ms=since_ms,
-                people=people,
-            )
-            found = list(deque(changes, maxlen=options.limit))
-        except HistoryGone as error:
-            raise CommandFailed(str(error), ExitCode.REFUSED) from error
-        except HistoryBroken as error:
-            raise CommandFailed(str(error), ExitCode.WRONG) from error
+        changes = changes_of(
+            disk,
+            ensemble,
+            options.path,
+            is_below=options.is_below,
+            since_ms=since_ms,
+            people=people,
+        )
+        found = list(deque(changes, maxlen=options.limit))
         gaps = [(one.change.new_data or b"").decode() for one in found if one.change.path is None]
         found = [one for one in found if one.change.path is not None]
         code = ExitCode.INCOMPLETE if gaps else ExitCode.OK

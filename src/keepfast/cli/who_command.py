@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from keepfast.cli.arguments import AsJson, Work, Znode
 from keepfast.cli.output import MAX_COUNT
 
 
 def who_command(
-    path: Annotated[str, typer.Argument(metavar="/path", help="The path of a znode.")],
+    path: Znode,
     places: Annotated[
         list[str],
         typer.Argument(metavar="DIR", help="Data directories of all servers of one ensemble."),
@@ -33,20 +33,14 @@ def who_command(
         int | None,
         typer.Option("--limit", min=1, max=MAX_COUNT, metavar="N", help="Only the last N changes."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on standard output.")
-    ] = False,
-) -> Callable[[], int]:
+    as_json: AsJson = False,
+) -> Work:
     """Show who changed a znode, when, and from where, by the files of all servers.
 
     Only what a majority holds. Users and addresses come from the servers' audit logs. Changes
     nothing.
     """
+    from keepfast.cli.who import WhoOptions, show_who
 
-    def work() -> int:
-        from keepfast.cli.who import WhoOptions, show_who
-
-        logs = tuple(audit_logs or ())
-        return show_who(WhoOptions(path, tuple(places), since, below, logs, limit, as_json))
-
-    return work
+    logs = tuple(audit_logs or ())
+    return lambda: show_who(WhoOptions(path, tuple(places), since, below, logs, limit, as_json))
