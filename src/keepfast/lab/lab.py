@@ -359,8 +359,16 @@ class Lab:
         """
         server = self.servers[id]
         before = server.errors_logged()
+        leader = self.servers[self.leader()]
+        self.wait_caught_up()
         server.limit_files(_FAILING_BYTES)
-        self._send_one(path, value)
+        # Held up until the others have committed the write: it finds proposal and commit together,
+        # and does not give up between them.
+        server.pause()
+        known = leader.zxid()
+        self._send_to(leader, path, value)
+        wait_until(lambda: leader.zxid() > known, "the others commit it", _START_SECONDS)
+        server.resume()
         wait_until(
             lambda: not server.is_running or server.errors_logged() > before,
             f"server {id} has met an error",
@@ -385,8 +393,11 @@ class Lab:
 
     def _send_one(self, path: str, value: str) -> None:
         """Send a write to the leader, and wait until the leader has logged it."""
-        server = self.servers[self.leader()]
+        leader = self.servers[self.leader()]
         self.wait_caught_up()
+        self._send_to(leader, path, value)
+
+    def _send_to(self, server: LabServer, path: str, value: str) -> None:
         self._session.connect(server.address)
         self._session.set_data(path, value.encode())
         wait_until(
