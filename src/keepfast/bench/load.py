@@ -185,25 +185,22 @@ def _refused(code: int) -> BenchFailed:
     return BenchFailed(f"a request failed with error {code} ({name})")
 
 
-def run_work(work: Work, load: Load, on_phase: Callable[[str], None] = lambda _: None) -> Measured:
+def run_work(work: Work, load: Load) -> Measured:
     """Create what the work needs, measure it, clean up. Raises BenchFailed."""
     connections = load.connections or work.connections
     in_flight = load.in_flight or work.in_flight
     run = f"{time.time_ns():x}"
     setting = WorkSetting(load.root, load.keys, b"v" * load.value_bytes, load.children, run)
     latencies = Latencies()
-    on_phase("creating the working set")
     maker = _Line(load.addresses[0], load.client)
     try:
         _make_working_set(maker, work, setting)
-        on_phase("measuring")
         if work.name == "connect":
             seconds = _connect(load, connections, latencies)
         elif work.name == "watchers":
             seconds = _watchers(load, connections, maker, setting, latencies)
         else:
             seconds = _requests(load, work, setting, (connections, in_flight), latencies)
-        on_phase("cleaning up")
         _delete_below(_fresh(maker, load), load.root)
     finally:
         maker.connection.close()
