@@ -81,7 +81,7 @@ class CommandAnswer:
 
 
 Run = Callable[[RunningServer, CommandContext, HttpRequest], Awaitable[CommandAnswer]]
-Show = Callable[[RunningServer], Mapping[str, Any]]
+Show = Callable[[RunningServer], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,12 @@ class Command:
 
 
 def _showing(show: Show) -> Run:
-    """A command that only shows."""
+    """A command that shows something, or that does something and shows nothing."""
 
     async def run(
         server: RunningServer, _admin: CommandContext, _request: HttpRequest
     ) -> CommandAnswer:
-        return CommandAnswer(show(server))
+        return CommandAnswer(show(server) or {})
 
     return run
 
@@ -225,16 +225,6 @@ def _watch_summary(watches: DataWatches[Connection]) -> Mapping[str, Any]:
         "num_paths": summary.paths,
         "num_total_watches": summary.watches,
     }
-
-
-def _reset_connections(server: RunningServer) -> Mapping[str, Any]:
-    reset_connections(server)
-    return {}
-
-
-def _reset_server(server: RunningServer) -> Mapping[str, Any]:
-    reset_server(server)
-    return {}
 
 
 # -- the server --------------------------------------------------------------------------------
@@ -453,7 +443,7 @@ async def _restore(
 _TABLE: Final = (
     Command(("configuration", "conf", "config"), _showing(_configuration)),
     Command(("connections", "cons"), _showing(lambda s: _connections(s, is_brief=False))),
-    Command(("connection_stat_reset", "crst"), _showing(_reset_connections)),
+    Command(("connection_stat_reset", "crst"), _showing(reset_connections)),
     Command(("dirs",), _showing(_dirs)),
     Command(("dump",), _showing(_dump)),
     Command(("environment", "env", "envi"), _showing(lambda _: environment()), needs_data=False),
@@ -469,15 +459,15 @@ _TABLE: Final = (
     Command(("last_snapshot", "lsnp"), _showing(_last_snapshot)),
     Command(("leader", "lead"), _leader),
     Command(("monitor", "mntr"), _showing(_monitor)),
-    Command(("observer_connection_stat_reset", "orst"), _showing(lambda _: {})),
+    Command(("observer_connection_stat_reset", "orst"), _showing(lambda _: None)),
     Command(("observers", "obsr"), _showing(lambda _: {"synced_observers": 0, "observers": []})),
     Command(("restore", "rest"), _restore, method="POST"),
-    Command(("ruok",), _showing(lambda _: {})),
+    Command(("ruok",), _showing(lambda _: None)),
     Command(("server_stats", "srvr"), _showing(_server_stats)),
     Command(("set_trace_mask", "stmk"), _set_trace_mask, needs_data=False),
     Command(("snapshot", "snap"), _snapshot),
     Command(("standing", "kfst"), _showing(ensemble_facts), needs_data=False),
-    Command(("stat_reset", "srst"), _showing(_reset_server)),
+    Command(("stat_reset", "srst"), _showing(reset_server)),
     Command(
         ("stats", "stat"),
         _showing(lambda s: {**_server_stats(s), **_connections(s, is_brief=True)}),

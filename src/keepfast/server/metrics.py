@@ -101,29 +101,22 @@ class Metric(NamedTuple):
 
 def collect(server: RunningServer) -> list[Metric]:
     """All metrics, in a fixed order: gauges, counters, summaries, distributions, our own."""
-    metrics = [Metric(name, MetricKind.GAUGE, value) for name, value in _gauges(server).items()]
-    metrics += [
-        Metric(name, MetricKind.GAUGE, value) for name, value in _ensemble_gauges(server).items()
+    counters = dict.fromkeys(_COUNTERS, 0) | _counters(server)
+    unused: dict[str, Summary] = dict.fromkeys(_SUMMARIES, Summary())
+    unused |= dict.fromkeys(_DISTRIBUTIONS, Distribution())
+    return [
+        *_metrics(MetricKind.GAUGE, _gauges(server)),
+        *_metrics(MetricKind.GAUGE, _ensemble_gauges(server)),
+        *_quota_gauges(server),
+        *_metrics(MetricKind.COUNTER, counters),
+        *_metrics(MetricKind.SUMMARY, unused | _summaries(server)),
+        *_metrics(MetricKind.GAUGE, _own_gauges(server)),
+        *_metrics(MetricKind.COUNTER, _own_counters(server)),
     ]
-    metrics += _quota_gauges(server)
-    counted = _counters(server)
-    metrics += [Metric(name, MetricKind.COUNTER, counted.get(name, 0)) for name in _COUNTERS]
-    measured = _summaries(server)
-    nothing, nothing_spread = Summary(), Distribution()
-    metrics += [
-        Metric(name, MetricKind.SUMMARY, measured.get(name, nothing)) for name in _SUMMARIES
-    ]
-    metrics += [
-        Metric(name, MetricKind.SUMMARY, measured.get(name, nothing_spread))
-        for name in _DISTRIBUTIONS
-    ]
-    metrics += [
-        Metric(name, MetricKind.GAUGE, value) for name, value in _own_gauges(server).items()
-    ]
-    metrics += [
-        Metric(name, MetricKind.COUNTER, value) for name, value in _own_counters(server).items()
-    ]
-    return metrics
+
+
+def _metrics(kind: MetricKind, values: Mapping[str, float | Summary]) -> Iterator[Metric]:
+    return (Metric(name, kind, value) for name, value in values.items())
 
 
 def _gauges(server: RunningServer) -> dict[str, float]:
@@ -221,7 +214,7 @@ def _counters(server: RunningServer) -> dict[str, int]:
     }
 
 
-def _summaries(server: RunningServer) -> Mapping[str, Summary]:
+def _summaries(server: RunningServer) -> dict[str, Summary]:
     replica, own = server.replica.statistics, server.statistics
     notified = replica.watchers_told
     return {
