@@ -11,9 +11,9 @@ files under the name .jks since Java 9. The first bytes tell which of the two it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from keepfast.apache.config_errors import ConfigError
 from keepfast.apache.config_security import StoreType, TlsConfig
@@ -27,6 +27,8 @@ _JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _PEM_KEY: Final = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
 _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _X509: Final = "X.509"
+
+T = TypeVar("T")
 
 
 class KeyStore(NamedTuple):
@@ -108,34 +110,41 @@ class Identity(NamedTuple):
 
 def load_identity(store: KeyStore) -> Identity:
     """The private key and its chain. Raises ConfigError."""
-    data = store.read()
-    loaders = {
-        StoreType.PEM: _pem_identity,
-        StoreType.PKCS12: _pkcs12_identity,
-        StoreType.JKS: _jks_identity,
-    }
-    try:
-        key, certificates = loaders[_type_of(store, data)](store, data)
-    except ImportError as error:
-        raise _not_installed(store, error) from error
+    key, certificates = _load(
+        store,
+        {
+            StoreType.PEM: _pem_identity,
+            StoreType.PKCS12: _pkcs12_identity,
+            StoreType.JKS: _jks_identity,
+        },
+    )
     return Identity(key, _chain(store, key, certificates))
 
 
 def load_trust(store: KeyStore) -> list[Certificate]:
     """The certificates that vouch for others. Raises ConfigError, also if there are none."""
-    data = store.read()
-    loaders = {
-        StoreType.PEM: _pem_certificates,
-        StoreType.PKCS12: _pkcs12_trust,
-        StoreType.JKS: _jks_trust,
-    }
-    try:
-        certificates = loaders[_type_of(store, data)](store, data)
-    except ImportError as error:
-        raise _not_installed(store, error) from error
+    certificates = _load(
+        store,
+        {
+            StoreType.PEM: _pem_certificates,
+            StoreType.PKCS12: lambda store, data: _load_pkcs12(store, data)[2],
+            StoreType.JKS: lambda store, data: _der_certificates(
+                store, _load_jks(store, data).certificates
+            ),
+        },
+    )
     if not certificates:
         raise store.error("there is no certificate in it")
     return certificates
+
+
+def _load(store: KeyStore, loaders: Mapping[StoreType, Callable[[KeyStore, bytes], T]]) -> T:
+    data = store.read()
+    try:
+        return loaders[_type_of(store, data)](store, data)
+    except ImportError as error:
+        reason = f"needs the packages of keepfast[tls], {error.name} is not installed"
+        raise store.error(reason) from error
 
 
 def _type_of(store: KeyStore, data: bytes) -> StoreType:
@@ -145,10 +154,6 @@ def _type_of(store: KeyStore, data: bytes) -> StoreType:
     if store.type is StoreType.PEM:
         return StoreType.PEM
     return StoreType.JKS if data.startswith(_JKS_MAGIC) else StoreType.PKCS12
-
-
-def _not_installed(store: KeyStore, error: ImportError) -> ConfigError:
-    return store.error(f"needs the packages of keepfast[tls], {error.name} is not installed")
 
 
 def _chain(
@@ -222,10 +227,6 @@ def _pkcs12_identity(store: KeyStore, data: bytes) -> tuple[PrivateKeyTypes, lis
     return key, [own, *others]
 
 
-def _pkcs12_trust(store: KeyStore, data: bytes) -> list[Certificate]:
-    return _load_pkcs12(store, data)[2]
-
-
 def _load_pkcs12(
     store: KeyStore, data: bytes
 ) -> tuple[PrivateKeyTypes | None, Certificate | None, list[Certificate]]:
@@ -261,10 +262,6 @@ def _jks_identity(store: KeyStore, data: bytes) -> tuple[PrivateKeyTypes, list[C
     except (ValueError, JksError) as error:
         raise _unreadable(store, "private key") from error
     return key, _der_certificates(store, entry.chain)
-
-
-def _jks_trust(store: KeyStore, data: bytes) -> list[Certificate]:
-    return _der_certificates(store, _load_jks(store, data).certificates)
 
 
 def _load_jks(store: KeyStore, data: bytes) -> JksStore:
