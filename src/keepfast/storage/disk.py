@@ -48,7 +48,23 @@ _LARGE_READ_BYTES = 1 << 20
 _FULL_FSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
-class WriteFile(Protocol):
+class OpenFile(Protocol):
+    """What every open file has."""
+
+    def close(self) -> None:
+        """Release the handle; makes nothing durable.  Closing twice is allowed."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class WriteFile(OpenFile, Protocol):
     """A file open for writing.  One writer per file: two handles at a time are not supported."""
 
     def write_at(self, offset: int, data: Buffer) -> None:
@@ -86,20 +102,8 @@ class WriteFile(Protocol):
     def datasync(self) -> None:
         """Make content and size durable, but not the timestamps: for a growing log."""
 
-    def close(self) -> None:
-        """Release the handle; makes nothing durable.  Closing twice is allowed."""
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-
-class ReadFile(Protocol):
+class ReadFile(OpenFile, Protocol):
     """A file open for reading.  It stays readable after its name was removed or replaced."""
 
     def size(self) -> int:
@@ -110,18 +114,6 @@ class ReadFile(Protocol):
 
         A `size` far beyond the end costs no memory.
         """
-
-    def close(self) -> None:
-        """Release the handle.  Closing twice is allowed."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
 
 
 class Disk(Protocol):
