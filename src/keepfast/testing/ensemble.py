@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from keepfast.harness import LOCAL_HOST, HeldPorts, Network
 from keepfast.quorum import Address, ElectionOptions, Membership, MemberSpec, QuorumOptions
 from keepfast.server import EnsembleOptions, LinkSecurity, ListeningServer, ServerOptions
-from keepfast.testing.server import Server
+from keepfast.testing.server import Server, Started
 from keepfast.testing.server_faults import Pause, crash
 from keepfast.wire import ServerId
 
@@ -109,7 +108,7 @@ class EnsembleServer(Server):
             self._pause = Pause(self._loop, lambda: None)
 
 
-class Ensemble:
+class Ensemble(Started):
     """Servers that form an ensemble. Use it in a `with` block, or call `start` and `stop`.
 
     Args:
@@ -179,26 +178,12 @@ class Ensemble:
 
     def stop(self) -> None:
         """Stop clients and servers; the data go with them."""
-        clients, self._clients = self._clients, []
-        for client in clients:
-            client.stop()
-            client.close()
+        self._stop_clients()
         for server in self._servers.values():
             server.stop()
         self.network.close()
         self._ports.close()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -268,13 +253,7 @@ class Ensemble:
 
     def client(self, server: EnsembleServer | None = None, **arguments: Any) -> Any:
         """A started kazoo client, of one server or of all; `stop` stops it."""
-        from kazoo.client import KazooClient
-
-        hosts = self.hosts if server is None else server.hosts
-        client = KazooClient(hosts=hosts, **arguments)
-        client.start(timeout=_TIMEOUT_SECONDS)
-        self._clients.append(client)
-        return client
+        return self._start_client(self.hosts if server is None else server.hosts, **arguments)
 
     def expire(self, client: Any) -> None:
         """End the session of a client (a kazoo client, or a session id) as if it had timed out."""

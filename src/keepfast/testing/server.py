@@ -22,7 +22,49 @@ T = TypeVar("T")
 _TIMEOUT_SECONDS = 60.0
 
 
-class Server:
+class Started:
+    """What a `with` block, or `start` and `stop`, runs, together with the clients that it made."""
+
+    _clients: list[Any]
+
+    @property
+    def hosts(self) -> str:
+        """What a client connects to."""
+        raise NotImplementedError
+
+    def start(self) -> Self:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _start_client(self, hosts: str, **arguments: Any) -> Any:
+        from kazoo.client import KazooClient
+
+        client = KazooClient(hosts=hosts, **arguments)
+        client.start(timeout=_TIMEOUT_SECONDS)
+        self._clients.append(client)
+        return client
+
+    def _stop_clients(self) -> None:
+        clients, self._clients = self._clients, []
+        for client in clients:
+            client.stop()
+            client.close()
+
+
+class Server(Started):
     """A standalone server. Use it in a `with` block, or call `start` and `stop`.
 
     Args:
@@ -78,10 +120,7 @@ class Server:
 
     def stop(self) -> None:
         """Stop cleanly: everything is on disk. Clients made by `client` are stopped first."""
-        clients, self._clients = self._clients, []
-        for client in clients:
-            client.stop()
-            client.close()
+        self._stop_clients()
         self._stop_server()
         if self._owned_dir is not None:
             shutil.rmtree(self._owned_dir, ignore_errors=True)
@@ -105,17 +144,6 @@ class Server:
             thread.join(_TIMEOUT_SECONDS)
             loop.close()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     def _options(self) -> ServerOptions:
         tick = self._tick_ms
         return ServerOptions(
@@ -138,12 +166,7 @@ class Server:
 
     def client(self, **arguments: Any) -> Any:
         """A started kazoo client; `stop` stops it."""
-        from kazoo.client import KazooClient
-
-        client = KazooClient(hosts=self.hosts, **arguments)
-        client.start(timeout=_TIMEOUT_SECONDS)
-        self._clients.append(client)
-        return client
+        return self._start_client(self.hosts, **arguments)
 
     def expire(self, client: Any) -> None:
         """End the session of a client (a kazoo client, or a session id) as if it had timed out."""
