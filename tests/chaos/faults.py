@@ -115,7 +115,7 @@ class Blind(Fault):
         victim = self.victim()
         for other in self.ensemble.servers:
             if other != victim:
-                self.ensemble.network.cut(other, victim, both_ways=False)
+                self.ensemble.network.cut(other, victim)
         return f"server {victim}"
 
 

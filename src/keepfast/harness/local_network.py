@@ -81,13 +81,9 @@ class Network(ClosedOnExit):
         """A port at which `source` reaches `port` of `target`."""
         return self._await(self._open(source, target, port))
 
-    def cut(
-        self, source: int, target: int, *, both_ways: bool = True, silent: bool = False
-    ) -> None:
-        """Let nothing through from `source` to `target`, nor back unless told otherwise."""
-        state = _WireState.SILENT if silent or not both_ways else _WireState.CLOSED
-        pairs = [(source, target), (target, source)] if both_ways else [(source, target)]
-        self._await(self._become(pairs, state))
+    def cut(self, source: int, target: int) -> None:
+        """Let packets from `source` to `target` vanish; those back still arrive."""
+        self._await(self._become([(source, target)], _WireState.SILENT))
 
     def partition(self, *groups: Collection[int], silent: bool = False) -> None:
         """Cut every wire between servers of different groups."""
