@@ -158,7 +158,7 @@ def wait_for_write(ports: list[int], path: str, timeout: float = 120) -> float:
             if _try_write(port, path):
                 return time.perf_counter() - started
         time.sleep(0.002)
-    raise words.NotReadyError(f"no write was taken within {timeout:g} s")
+    raise words.NotReadyError(f"no write was accepted within {timeout:g} s")
 
 
 def _try_write(port: int, path: str) -> bool:

@@ -78,7 +78,7 @@ class Writer(threading.Thread):
 
 
 class _Quiet:
-    """The ensemble's acts are told by the demo itself."""
+    """The ensemble's acts are reported by the demo itself."""
 
     def step(self, text: str) -> None:
         """Say nothing."""

@@ -193,7 +193,7 @@ def _read_auth(sources: Sources, config: ServerConfig) -> AuthConfig:
 
 
 def _complete_data(sources: Sources, data: DataConfig) -> DataConfig:
-    """Who says when snapshots are taken gets them then, however large the tree is."""
+    """A `snapCount` that was given applies as it is, however large the tree is."""
     is_exact = sources.find("snapCount") is not None
     if is_exact and sources.find(SNAP_ZNODE_PERCENT_KEY) is None:
         sources.set_origin(SNAP_ZNODE_PERCENT_KEY, "snapCount")

@@ -73,7 +73,7 @@ def renew(page: str) -> str:
 
 
 def _row(prefix: str, name: str, declared: Setting, group: object) -> str:
-    # A derived default is told in words; the field holds what it came out as.
+    # A derived default is described in words; the field holds what it came out as.
     default = declared.prose.default_text or declared.prose.derived
     default = default or f"`{declared.show(getattr(group, name))}`"
     if default == "``":

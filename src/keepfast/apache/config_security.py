@@ -211,7 +211,7 @@ class QuorumAuthConfig:
 
 
 def store_type_of(location: str) -> StoreType | None:
-    """The format that a file name's ending tells; None for any other ending."""
+    """The format that a file name's ending implies; None for any other ending."""
     ending = PurePath(location).suffix
     return next((kind for kind in StoreType if kind.value == ending), None)
 

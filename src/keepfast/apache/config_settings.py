@@ -325,7 +325,7 @@ def derive(group: object, name: str, value: object) -> None:
 
 
 def parse_host(text: str) -> str:
-    """A host name, an IPv4 address, or an IPv6 address with or without brackets (taken off)."""
+    """A host name, an IPv4 address, or an IPv6 address with or without brackets (removed)."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if _IPV6.match(bare) or (bare == text and _HOST.match(text)):
         return bare

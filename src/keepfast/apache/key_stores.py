@@ -5,7 +5,7 @@ that vouch for the other side. Whatever is wrong with one is a ConfigError that 
 look at, and never shows a password.
 
 Java takes a PKCS12 file where JKS is configured, and the other way round: keytool has made PKCS12
-files under the name .jks since Java 9. The first bytes tell which of the two it is.
+files under the name .jks since Java 9. The first bytes show which of the two it is.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def edit_properties(text: str, edit: Callable[[str], str | None]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int, int]]:
-    """Comments and empty lines taken out, continued lines joined; each with first and last line."""
+    """Comments and empty lines removed, continued lines joined; each with first and last line."""
     logical = ""
     start = 0
     natural = [match.groups() for match in _NATURAL_LINE.finditer(text) if match[0]]

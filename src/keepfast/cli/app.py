@@ -544,7 +544,7 @@ def _explained(error: Exception) -> tuple[str, ExitCode]:
 def _complain(sentence: str, code: ExitCode) -> int:
     from keepfast.wire import safe_text
 
-    # Where nobody can be told, the exit code still tells.
+    # Where nothing can be printed, the exit code still says it.
     with contextlib.suppress(OSError):
         # One line, also where the name of a file has a line break in it.
         print(f"keepfast: {safe_text(sentence)}", file=sys.stderr, flush=True)

@@ -37,7 +37,7 @@ def sorted_out(words: list[str], places: list[str]) -> tuple[str, tuple[str, ...
 
 
 def _is_place(word: str) -> bool:
-    # A server may have a path behind its port, a directory that of its logs behind a colon.
+    # A server may have a path after its port, a directory that of its logs after a colon.
     return word.startswith(("/", ".")) or os.path.isdir(word.partition(":")[0])
 
 

@@ -164,7 +164,7 @@ class RecordFilter:
 
     def _matches(self, entry: Decoded) -> bool:
         if isinstance(entry, MalformedRecord):
-            return True  # nobody can tell
+            return True  # it may be one
         body = entry.body
         if self.types and entry.header.type not in self.types:
             subs = body.txns if isinstance(body, MultiTxn) else None

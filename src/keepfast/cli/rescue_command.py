@@ -29,10 +29,9 @@ from keepfast.storage import repair as repairs
 from keepfast.wire import format_zxid
 
 _MEANINGS = {
-    RescueKind.UNPROVEN: "the history is taken for the right one as it is, although its files do "
-    "not prove it",
+    RescueKind.UNPROVEN: "the history is accepted as it is, although its files do not prove it",
     RescueKind.TREE: "a leader had begun to send what this server lacks, or a repair ended its "
-    "history: what is here is taken for all that there was, although more may have been "
+    "history: what is here is accepted as all that there was, although more may have been "
     "acknowledged",
     RescueKind.EPOCHS: "the history stays as it is; the epoch it was committed in is lost, and the "
     "one of its last record takes its place",

@@ -19,8 +19,8 @@ class ClientOptions:
     # For one operation, from its call to its reply. A lost connection is noticed earlier, after
     # two thirds of the session timeout; this bounds a server that lives and does not answer.
     operation_timeout_s: float = 60.0
-    # Longest reply that is taken; longer ones cost the connection. A list of children has no other
-    # limit, and Java's client gives up at 1 MiB.
+    # Longest reply that is accepted; longer ones cost the connection. A list of children has no
+    # other limit, and Java's client gives up at 1 MiB.
     max_reply_bytes: int = 64 * 1024 * 1024
     # Accept a server that has lost its quorum and serves reads only.
     read_only: bool = False

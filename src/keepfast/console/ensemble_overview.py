@@ -280,9 +280,9 @@ def _standing_reason(status: ServerStatus) -> str:
 
 
 def _free_bytes(server: WatchedServer, local: LocalFacts | None) -> int | None:
-    told = number(server.values, "keepfast_disk_free_bytes")
-    if told is not None:
-        return round(told)
+    reported = number(server.values, "keepfast_disk_free_bytes")
+    if reported is not None:
+        return round(reported)
     return None if local is None else local.free_bytes
 
 

@@ -1,4 +1,4 @@
-"""Changes that people make through the page: each with what was read, told, and undone if wanted.
+"""Changes that people make through the page: each is based on what was read, and can be undone.
 
 Nothing is written over what somebody else wrote meanwhile: an edit carries the version that was
 read, a deletion the list that was shown. What a change did away with is kept for a while, so that

@@ -153,7 +153,7 @@ class Viewers:
             client.get_data(self._options.login_znode)
         ids = [Id(one.auth_scheme, one.user) for one in client.who_am_i()]
         if credential.scheme == "digest":
-            # A server tells the name alone; ACLs hold it with its hash.
+            # A server reports the name alone; ACLs hold it with its hash.
             ids.append(Id("digest", digest_id(credential.secret)))
         return tuple(ids)
 

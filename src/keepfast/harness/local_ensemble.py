@@ -180,7 +180,7 @@ def write_configurations(
 
 def check_ports(layout: EnsembleLayout) -> None:
     """Raise LocalEnsembleError if somebody listens on one of the ports already."""
-    taken = []
+    in_use = []
     for server_id, ports in layout.ports.items():
         for kind in ("client", "quorum", "election", "admin"):
             port = getattr(ports, kind)
@@ -191,10 +191,10 @@ def check_ports(layout: EnsembleLayout) -> None:
                 except OSError as error:
                     if error.errno != errno.EADDRINUSE:
                         raise LocalEnsembleError(f"port {port}: {error.strerror}") from error
-                    taken.append(f"{port} ({kind} port of server {server_id})")
-    if taken:
+                    in_use.append(f"{port} ({kind} port of server {server_id})")
+    if in_use:
         raise LocalEnsembleError(
-            f"somebody listens already on {', '.join(taken)}; stop that, or use a new directory "
+            f"somebody listens already on {', '.join(in_use)}; stop that, or use a new directory "
             "with another --base-port",
             is_usage=False,
         )

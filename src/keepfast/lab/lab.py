@@ -178,7 +178,7 @@ class Lab:
     def start_unheard(self, candidate: int, voter: int) -> None:
         """Have a server elected by one that is down and never hears from it afterwards.
 
-        Votes pass between the two, and nothing else does: the voter is told a port of the
+        Votes pass between the two, and nothing else does: the voter is given a port of the
         candidate that nobody listens on. Waits until the candidate has taken a snapshot of what it
         has, or for a while.
         """

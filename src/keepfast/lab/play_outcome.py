@@ -16,7 +16,7 @@ class ScenarioEnding(Enum):
     """The worst outcome."""
 
     EQUAL = "equal"
-    UNFINISHED = "not finished"  # the steps could not all be taken
+    UNFINISHED = "not finished"  # not all steps could be carried out
     REFUSED = "does not serve"  # a server, or all of them, do not come up; nothing wrong is served
     LOST = "lost"  # what was acknowledged is gone
     DIVERGED = "diverged"  # servers answer differently

@@ -19,7 +19,7 @@ class AdminOptions:
     host: str = "127.0.0.1"
     # 0: the system chooses.
     port: int = 8080
-    # Whether a server whose admin port is taken refuses to start. If not, it runs without one and
+    # Whether a server whose admin port is in use refuses to start. If not, it runs without one and
     # logs that: the default port is everybody's default port.
     is_required: bool = False
     command_url: str = "/commands"

@@ -85,7 +85,7 @@ class ClientPort:
         return limits.has_place(address, arriving, arriving_in_all)
 
     def lost(self, connection: Connection) -> ClientProtocol | None:
-        """A socket is gone, or its other end; returns what was behind it."""
+        """A socket is gone, or its other end; returns its protocol."""
         protocol = self.clients.pop(connection, None)
         if protocol is None:
             return None
@@ -111,24 +111,24 @@ class ClientPort:
         protocol.close()
 
     def refuse_http(self, protocol: ClientProtocol, address: str) -> None:
-        """Tell a browser which port to use."""
+        """Send a browser to the port for it, and close."""
         url = self._admin_url()
         advice = f"the admin server is {url or 'off'}"
         self._refuse(protocol, address, "HTTP", advice, _http_answer(url))
 
     def refuse_tls(self, protocol: ClientProtocol, address: str) -> None:
-        """Tell a TLS client that this port does not speak TLS."""
+        """Answer a TLS client that this port does not speak TLS, and close."""
         port = self.secure_port
         where = "there is none" if port is None else f"it is {port}"
         advice = f"use the secure client port; {where}"
         self._refuse(protocol, address, "TLS", advice, _TLS_ALERT)
 
     def _refuse(
-        self, protocol: ClientProtocol, address: str, spoken: str, advice: str, told: bytes
+        self, protocol: ClientProtocol, address: str, spoken: str, advice: str, answer: bytes
     ) -> None:
-        """Tell somebody who wanted another port, in its own protocol, and close."""
+        """Answer who wanted another port, in its own protocol, and close."""
         self.log.warning("refused", address=address, reason=f"it speaks {spoken}", advice=advice)
-        protocol.send(told)
+        protocol.send(answer)
         protocol.close()
 
     def abort_all(self) -> None:

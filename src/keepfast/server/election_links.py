@@ -51,7 +51,7 @@ _WILDCARDS: Final = frozenset(("0.0.0.0", "::", "0:0:0:0:0:0:0:0"))
 _BIND_PAUSE_SECONDS: Final = 1.0
 # How often somebody is dialled back who is not a member, before it is forgotten.
 _STRANGER_ATTEMPTS: Final = 5
-# Notifications of one peer that are taken at once, and then in a second; the rest waits in its
+# Notifications of one peer that are handled at once, and then in a second; the rest waits in its
 # socket. Low: an election with many changes of mind takes longer. High: a flood holds up clients.
 _MAX_BURST: Final = 50
 _MAX_PER_SECOND: Final = 20.0

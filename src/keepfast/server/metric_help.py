@@ -70,7 +70,7 @@ HELP: Final[Mapping[str, str]] = {
     "min_proposal_size": "Bytes of the shortest txn that this leader proposed.",
     "max_proposal_size": "Bytes of the longest txn that this leader proposed.",
     "leader_uptime": "Time since this server was elected, in ms.",
-    "keepfast_writable": "1: writes are taken. 0: the disk is full.",
+    "keepfast_writable": "1: writes are accepted. 0: the disk is full.",
     "keepfast_disk_free_bytes": "Free space on the fuller of the data disks.",
     "keepfast_last_zxid": "The last zxid that was applied.",
     "keepfast_slow_fsyncs_total": "Fsyncs slower than fsync.warningthresholdms.",

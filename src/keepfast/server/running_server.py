@@ -63,18 +63,18 @@ class RunningServer:
 
     async def take_snapshot(self) -> SnapshotEntry | None:
         """Take a snapshot that holds at least everything that is applied now; None: it failed."""
-        taken: asyncio.Future[SnapshotEntry | None] = asyncio.get_running_loop().create_future()
+        finished: asyncio.Future[SnapshotEntry | None] = asyncio.get_running_loop().create_future()
 
         def begin() -> None:
             tree = self.core.tree
             if tree is None:
-                taken.set_result(None)
+                finished.set_result(None)
             else:
-                self.driver.snapshots.begin(tree, taken.set_result)
+                self.driver.snapshots.begin(tree, finished.set_result)
 
         # One that began earlier holds an older state.
         self.driver.guard.run(lambda: self.driver.snapshots.when_idle(begin))
-        return await taken
+        return await finished
 
     def hand_over(self) -> ServerId | None:
         """Hand leadership over; returns to which server, None if that is impossible."""

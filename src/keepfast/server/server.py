@@ -298,7 +298,7 @@ class ListeningServer:
         try:
             running.store.close()
         except DiskFull as error:
-            # Whoever sent the records that still wait was never told that they are written.
+            # Whoever sent the records that still wait was never notified that they are written.
             running.log.warning("waiting-writes-dropped", reason=error)
 
     # -- failures --------------------------------------------------------------------------------

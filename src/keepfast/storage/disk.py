@@ -13,7 +13,7 @@ storage may rely on nothing else:
 3. A rename is atomic: no crash shows both the old and the new file under the new name, a mix of
    them, or neither.  It is not ordered after the data of the file that it renames.
 4. After a failed fsync nobody knows which of the bytes since the last good one are on the disk,
-   and a second fsync does not tell: Linux marks the pages clean and reports the error once.
+   and a second fsync does not report it: Linux marks the pages clean and reports the error once.
 
 `sim.MemoryDisk` takes every liberty that these rules leave open; `RealDisk` is the
 kernel's files.  Prior art: Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014)

@@ -19,8 +19,8 @@ def lock_directory(disk: Disk, directory: DataDirectory) -> None:
             disk.lock(path)
         except OSError as error:
             error.filename = path
-            for taken in held:
-                disk.unlock(taken)
+            for locked in held:
+                disk.unlock(locked)
             raise
         held.append(path)
 

@@ -55,7 +55,8 @@ class SegmentEntry(msgspec.Struct, frozen=True):
     """A log segment that is part of the history.
 
     `start` is the offset of its first record that is: a log taken over from Apache may begin
-    with records that are not.  `serial` tells this file from every other that ever had its name.
+    with records that are not.  `serial` distinguishes this file from every other that ever had its
+    name.
     """
 
     name: str

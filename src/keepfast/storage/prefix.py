@@ -315,7 +315,7 @@ class _Walk:
         try:
             entry = replay.feed(frame, path)
         except BrokenHistory:
-            # Raised before the join was taken it is a hole; after that, a misfit.
+            # Raised before the join was recorded, it is a hole; after that, a misfit.
             is_hole = len(replay.joins) == joins and not follows_in_epoch(frame.zxid, head)
             self.is_contradicted = not is_hole
             raise

@@ -1,7 +1,7 @@
 """Rescue: let a member vote again although its data is lost, damaged or not proven (R8).
 
 A server whose data is not whole learns from a leader whose quorum does not include it. When a
-majority is in that state there is no such leader, and no program can tell what was acknowledged and
+majority is in that state there is no such leader, and no program can know what was acknowledged and
 is gone. A rescue is an operator's statement that the loss is accepted. It keeps everything that the
 files prove, deletes nothing, claims no later epoch than the history that is left, and is written
 into the manifest, so that it is known later why the history became shorter.
@@ -45,8 +45,8 @@ class RescueKind(Enum):
     """What a rescue accepts."""
 
     NOTHING = "nothing"  # the data is whole
-    UNPROVEN = "unproven"  # the history is taken for the right one, as it is
-    TREE = "tree"  # a leader's tree, or what a repair left, is taken for all that there was
+    UNPROVEN = "unproven"  # the history is accepted as it is
+    TREE = "tree"  # a leader's tree, or what a repair left, is accepted as all that there was
     EPOCHS = "epochs"  # so it is, without the epoch that it was committed in
     CUT = "cut"  # the history ends after its last proven record
     EMPTY = "empty"  # nothing is left: the empty tree

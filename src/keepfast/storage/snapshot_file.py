@@ -197,7 +197,7 @@ def check_snapshot_name(info: SnapshotInfo, path: str) -> None:
     It is chosen before the content is written, so the content can only be ahead.  The digest may be
     one record older: Apache applies a txn, moves its zxid, and notes the digest last, and a
     snapshot may begin in between.  The start of an epoch moves the zxid without a record at all.
-    Whether the record of the name is in the file is then told by the first digest after it.
+    Whether the record of the name is in the file is then shown by the first digest after it.
     """
     last = info.last_processed
     is_certain = last is not None

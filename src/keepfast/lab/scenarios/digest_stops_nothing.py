@@ -1,7 +1,7 @@
 """A snapshot holds a value that nobody wrote; its digest says so, and nothing comes of that.
 
 Memory that flips a bit while a snapshot is written leaves a file whose checksum is right and whose
-tree is wrong. Apache keeps a digest of the whole tree in the snapshot, which tells: the server
+tree is wrong. Apache keeps a digest of the whole tree in the snapshot, which shows it: the server
 computes the digest of what it loaded, finds another one, logs that, counts it, and serves.
 """
 

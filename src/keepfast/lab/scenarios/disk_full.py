@@ -4,7 +4,7 @@ The report: the disk fills while a snapshot is written in place, and the server 
 again and again, each time leaving one more partial file. The purge keeps the three newest
 snapshots, which are the partial ones, and deletes the last good one with the logs after it. Older
 releases then start with what is left of the log and join with a part of the data. Apache 3.9.5
-tells partial files by their end, but not where snapshots are compressed: then it has no valid
+recognises partial files by their end, but not where snapshots are compressed: then it has no valid
 snapshot left, and does not start.
 """
 

@@ -18,7 +18,7 @@ def play(lab: Lab) -> None:
     lab.start(1, 2)
     lab.write({"/a": "1", "/b": "1"})
     lab.keep_session()
-    # A first write of its own that it is told to cut off: from then on it has everything in a
+    # A first write of its own that it is ordered to cut off: from then on it has everything in a
     # snapshot, and no record that it could send instead of the tree.
     leader = lab.write_alone("/b", "never-agreed-1")
     other = 3 - leader

@@ -2,7 +2,7 @@
 
 The report: a server gets a part of the history by SNAP, so that its last zxid is in its snapshot
 and not in its log. It leads, logs one more write that nobody sees, and dies. The others continue
-without that write; when it comes back they tell it to cut its log after the zxid that both know.
+without that write; when it comes back they order it to cut its log after the zxid that both know.
 It looks for that record, finds the next one, which is the write that was never committed, cuts
 after it, and serves it from then on.
 """

@@ -1,7 +1,7 @@
 """Two of three servers lose their disks, start first, and elect an empty tree.
 
 Nobody reported this one; it is what "an empty server is a new server" leads to. The third server,
-which still has everything, is told to forget it.
+which still has everything, is made to forget it.
 """
 
 from keepfast.lab.lab import Lab

@@ -2,7 +2,7 @@
 
 A disk may give back zeros where it lost a sector. Apache ends its logs with zeros, so it takes the
 lost record for the end, with everything after it: two servers like that elect one of them and
-serve without writes that were acknowledged. The third one, which has them, is told to drop them.
+serve without writes that were acknowledged. The third one, which has them, is made to drop them.
 """
 
 from keepfast.lab.lab import Lab
