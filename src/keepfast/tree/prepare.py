@@ -233,7 +233,7 @@ class Preparer:
 
         As many as go into one txn. Sessions that an older server let have too many are ended so.
         """
-        total = self._ephemeral_sizes.total(session_id)
+        total = self._ephemeral_sizes.total(session_id).size
         limit = self._options.max_txn_bytes - _CLOSE_SESSION_BYTES
         shed: list[str] = []
         size = 0
@@ -392,10 +392,9 @@ class Preparer:
         if mode.has_ttl:
             return ttl_owner(request.ttl)
         sizes, session_id = self._ephemeral_sizes, caller.session_id
-        count = len(self._tree.ephemerals.get(session_id, ()))
-        count += len(self._pending.owned.get(session_id, ()))
-        is_full = sizes.total(session_id) + path_size(path) > self._max_ephemeral_bytes
-        if is_full or count >= self._options.max_ephemerals:
+        number, size = sizes.total(session_id)
+        is_full = size + path_size(path) > self._max_ephemeral_bytes
+        if is_full or number >= self._options.max_ephemerals:
             raise KeeperError(ErrorCode.QUOTA_EXCEEDED, "the session has too many ephemerals")
         self._pending.own(session_id, path)
         sizes.added(session_id, path)
