@@ -7,6 +7,7 @@ import sys
 from keepfast.sim import SeedOutcome, run_seed
 from tests.sim.bugs import BUGS, Bug, planted
 from tests.sim.product_bugs import PRODUCT_BUGS
+from tests.sim.request_bugs import REQUEST_BUGS
 
 
 def first_catch(bug: Bug, seeds: range) -> SeedOutcome | None:
@@ -22,7 +23,7 @@ def first_catch(bug: Bug, seeds: range) -> SeedOutcome | None:
 def main(name: str = "", limit: str = "1000", first: str = "0") -> None:
     """Print which seed catches which bug."""
     start = int(first)
-    for bug in (*BUGS, *PRODUCT_BUGS):
+    for bug in (*BUGS, *PRODUCT_BUGS, *REQUEST_BUGS):
         if name not in bug.name:
             continue
         try:

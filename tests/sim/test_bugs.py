@@ -14,8 +14,9 @@ from keepfast.sim import SeedOutcome, run_seed
 from tests.compiled import is_compiled
 from tests.sim.bugs import BUGS, Bug, planted
 from tests.sim.product_bugs import PRODUCT_BUGS
+from tests.sim.request_bugs import REQUEST_BUGS
 
-ALL_BUGS = (*BUGS, *PRODUCT_BUGS)
+ALL_BUGS = (*BUGS, *PRODUCT_BUGS, *REQUEST_BUGS)
 
 # Nothing but work for the processor: on a slow one it takes as long as it takes.
 pytestmark = pytest.mark.timeout(900)
@@ -74,6 +75,21 @@ CATCHES: dict[str, int] = {
     "session secret used before all have it": 98,
     "other servers' writes are audited": 100,
     "last piece of what a learner sent is forgotten": 0,
+    "persistent watch is used up": 8,
+    "recursive watch is told about its own znode alone": 8,
+    "recursive watch is told about children": 2,
+    "watches that last are not set again": 2,
+    "watch that was removed stays": 8,
+    "removal of one kind of watch is answered for all": 2,
+    "multiRead ends at the first znode that is missing": 8,
+    "getEphemerals gives those of other paths": 305,
+    "only direct children are counted": 4,
+    "watches without a limit": 17,
+    "watch that was used up still counts": 17,
+    "multiRead without a limit": 17,
+    "ephemerals under way are not counted": 17,
+    "leader serves clients that it leaves to others": 18,
+    "all observers catch up at once": 4,
 }
 _MAX_SEEDS = 1000
 

@@ -337,6 +337,44 @@ def _small_turns(options: SimOptions, rng: random.Random) -> SimOptions:
     return replace(options, learner_turn_bytes=rng.choice((5, 30, 200)))
 
 
+def _lasting_watches(options: SimOptions, rng: random.Random) -> SimOptions:
+    """Clients set watches that stay, and remove them."""
+    return _with_work(options, ("watch", rng.choice((10, 40))))
+
+
+def _surveys(options: SimOptions, rng: random.Random) -> SimOptions:
+    """Clients read many znodes at once, and ask for ephemerals and for the size of trees."""
+    return _with_work(options, ("survey", rng.choice((10, 40))))
+
+
+def _small_limits(options: SimOptions, rng: random.Random) -> SimOptions:
+    """A client may have a few watches and ephemerals, and ask for a few reads at once."""
+    most = rng.choice((1, 3))
+    options = _with_prepare(options, lambda each: replace_struct(each, max_ephemerals=most))
+    watch_bytes, reads = rng.choice((900, 2100)), rng.choice((2, 4))
+    options = _with_replica(
+        options, lambda each: replace(each, max_watch_bytes=watch_bytes, max_multi_reads=reads)
+    )
+    chance = max(options.workload.watch_chance, 0.5)
+    options = replace(options, workload=replace(options.workload, watch_chance=chance))
+    return _with_work(options, ("survey", 10), ("crowd", 10))
+
+
+def _busy_leaders(options: SimOptions, _rng: random.Random) -> SimOptions:
+    """Leaders serve no clients."""
+    if options.servers == 1:
+        return options
+    options = _with_habits(options, lambda _n, habits: replace(habits, only_server=None))
+    return _with_replica(options, lambda each: replace(each, is_leader_serving=False))
+
+
+def _few_catch_ups(options: SimOptions, _rng: random.Random) -> SimOptions:
+    """Of three observers, one may catch up at a time."""
+    if options.servers == 1 or options.is_reconfig_enabled:
+        return options
+    return replace(options, observers=3, max_catch_ups=1)
+
+
 # They are drawn and applied in this order; each in this fraction of the seeds.
 FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "kazoo": (0.5, _kazoo),
@@ -368,6 +406,11 @@ FEATURES: Final[dict[str, tuple[float, Feature]]] = {
     "shared-secret": (0.08, _shared_secret),
     "audited": (0.05, _audited),
     "small-turns": (0.08, _small_turns),
+    "lasting-watches": (0.2, _lasting_watches),
+    "surveys": (0.15, _surveys),
+    "small-limits": (0.08, _small_limits),
+    "busy-leaders": (0.05, _busy_leaders),
+    "few-catch-ups": (0.05, _few_catch_ups),
 }
 # Not drawn (or, for "expired" and "full-start", not checked): the product does not hold yet what
 # they ask of it.

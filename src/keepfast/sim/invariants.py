@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from keepfast.quorum import Leader, Learner, Standing, Step
+from keepfast.quorum import CatchUp, Leader, Learner, QuorumOptions, Standing, Step
 from keepfast.replica import Member, Replica, Role
 from keepfast.sim.ledger import Violation
 from keepfast.storage import Manifest, Store
@@ -39,6 +39,7 @@ class Invariants:
             check_member(who, member)
             if member.leader is not None:
                 check_leader(who, member.leader)
+                check_catch_ups(who, member.leader, member.state.options)
             if member.following is not None:
                 check_learner(who, member.following.learner)
 
@@ -102,6 +103,19 @@ def check_leader(who: str, leader: Leader) -> None:
             _hold(learner.acked <= leader.last_proposed, who, "acknowledged and never proposed")
             current.append(learner.server_id)
     _hold(len(current) == len(set(current)), who, "one server follows twice")
+
+
+def check_catch_ups(who: str, leader: Leader, options: QuorumOptions) -> None:
+    """No more observers than may catch up at the same time."""
+    plans = [
+        learner.plan
+        for learner in leader.learners.values()
+        if learner.step is Step.CATCHING_UP and not learner.is_follower
+    ]
+    trees = sum(plan is not None and plan.kind is CatchUp.SNAP for plan in plans)
+    _hold(trees <= options.max_snapshot_catch_ups, who, "sends its tree to too many observers")
+    others = len(plans) - trees
+    _hold(others <= options.max_diff_catch_ups, who, "sends txns to too many observers")
 
 
 def check_learner(who: str, learner: Learner) -> None:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from keepfast.tree import WatchKind
-from keepfast.wire import OpCode
+from keepfast.wire import AddWatchMode, EventType, OpCode, WatcherType
+
+# Watches that an event does not use up.
+LASTING: Final = frozenset((WatchKind.PERSISTENT, WatchKind.RECURSIVE))
+_ADDED: Final = {
+    AddWatchMode.PERSISTENT: WatchKind.PERSISTENT,
+    AddWatchMode.PERSISTENT_RECURSIVE: WatchKind.RECURSIVE,
+}
+_REMOVED: Final = {
+    WatcherType.CHILDREN: (WatchKind.CHILD,),
+    WatcherType.DATA: (WatchKind.DATA,),
+    WatcherType.ANY: tuple(WatchKind),
+    WatcherType.PERSISTENT: (WatchKind.PERSISTENT,),
+    WatcherType.PERSISTENT_RECURSIVE: (WatchKind.RECURSIVE,),
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +50,22 @@ class Operation:
         """Whether the client knows what became of it."""
         return self.completed_us is not None
 
+    @property
+    def watch_kind(self) -> WatchKind | None:
+        """The watch that it asks for."""
+        if self.type is OpCode.ADD_WATCH:
+            return _ADDED[AddWatchMode(self.request.mode)]
+        if not getattr(self.request, "watch", False):
+            return None
+        is_child = self.type in (OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
+        return WatchKind.CHILD if is_child else WatchKind.DATA
+
+    @property
+    def removed_kinds(self) -> tuple[WatchKind, ...]:
+        """The watches that it removes."""
+        is_removal = self.type is OpCode.REMOVE_WATCHES
+        return _REMOVED[WatcherType(self.request.type)] if is_removal else ()
+
     def __str__(self) -> str:
         return f"{self.type.name} {self.path}"
 
@@ -45,10 +76,13 @@ class Watch:
 
     kind: WatchKind
     path: str
-    # The state in which it was set; what happens after it must be told.
+    # The state in which it was set; what happens after it must be told. Of a lasting watch: the
+    # last state that was shown, as all up to there was told.
     zxid: int
     # Set on a znode that was not there.
     is_exist: bool = False
+    # What was told since then, of a lasting watch: zxid, event and path.
+    told: Counter[tuple[int, EventType, str]] = field(default_factory=Counter)
 
 
 @dataclass(slots=True, eq=False)
@@ -62,4 +96,8 @@ class SessionView:
     # The last zxid that the client was shown.
     last_zxid: int = 0
     is_over: bool = False
+    # It has come back, and its watches are being set again.
+    is_rewatching: bool = False
+    # Of the last event on this connection.
+    event_zxid: int = 0
     watches: dict[tuple[WatchKind, str], Watch] = field(default_factory=dict)

@@ -116,6 +116,8 @@ class SimOptions:
     uneven_txn_bytes: int = 0
     # Bytes of a learner that are handled in one turn.
     learner_turn_bytes: int = 16 << 10
+    # Observers that are sent a snapshot, or missed txns, at the same time.
+    max_catch_ups: int = 10
     init_limit: int = 10
     sync_limit: int = 5
     # How often (of 1) an acknowledgement is followed by a look at what a crash would leave.

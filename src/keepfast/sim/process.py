@@ -343,10 +343,17 @@ class Process:
         """See ServerWorld."""
         end = self._clients.get(connection)
         if end is not None:
+            self.check_leader()
             end.stream.send(1, data)
             if not end.is_full and end.stream.unsent_bytes(1) > self._buffer_bytes:
                 end.is_full = True
                 self.loop.client_full(connection)
+
+    def check_leader(self) -> None:
+        """Raise if this server leads, and leaders are not to serve clients."""
+        is_leading = self.member is not None and self.replica.proposer is not None
+        if is_leading and not self.world.options.replica.is_leader_serving:
+            raise Violation("busy leader", f"{self.who} leads, and answers a client")
 
     def client_took(self, end: ClientEnd) -> None:
         """A client has taken some of what it was sent; from a quarter on it may ask again."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from keepfast.sim.agenda import MS, Appointment
 from keepfast.sim.ledger import Violation
 from keepfast.sim.network import Endpoint, Place, Stream
-from keepfast.sim.operations import Operation, SessionView, Watch
+from keepfast.sim.operations import LASTING, Operation, SessionView, Watch
 from keepfast.sim.options import ClientHabits
 from keepfast.tree import WatchKind
 from keepfast.wire import (
@@ -31,6 +31,7 @@ from keepfast.wire import (
     ServerId,
     SessionId,
     SetWatches,
+    SetWatches2,
     WatcherEvent,
     Xid,
     Zxid,
@@ -53,7 +54,9 @@ _FIRST_PLACE: Final = 100
 _RETRY_MS: Final = 30
 # How long a client stays at a server that takes no writes before it looks for another one.
 _SEEK_MS: Final = 1000
-_NO_BODY: Final = frozenset((OpCode.DELETE, OpCode.CLOSE_SESSION))
+_NO_BODY: Final = frozenset((OpCode.DELETE, OpCode.CLOSE_SESSION, OpCode.REMOVE_WATCHES))
+_MULTIS: Final = frozenset((OpCode.MULTI, OpCode.MULTI_READ))
+_ONE_TIME: Final = (WatchKind.DATA, WatchKind.CHILD)
 _PING_FRAME: Final = encode_frame(encode_int(Xid.PING) + encode_int(OpCode.PING))
 
 
@@ -94,7 +97,6 @@ class SimulatedClient:
         self._attempt = 0
         self._xid = 0
         self._heard_us = 0
-        self._is_rewatching = False
         # Requests to send as soon as there is a connection again.
         self._first_requests: tuple[tuple[OpCode, str, Any], ...] = ()
         self._timeout_ms = world.options.workload.session_timeout_ms
@@ -159,9 +161,9 @@ class SimulatedClient:
             self.world.trace.add(self.who, "lost its connection")
         if self.session is not None:
             self.world.checkers.expiry.guarded.discard(self.session.session_id)
+            self.session.is_rewatching, self.session.event_zxid = False, 0
         self.phase = ClientPhase.IDLE
         self.outstanding.clear()
-        self._is_rewatching = False
         if self._pinger is not None:
             self._pinger.cancel()
             self._pinger = None
@@ -266,8 +268,16 @@ class SimulatedClient:
             tuple(w.path for w in watches if w.kind is WatchKind.DATA and w.is_exist),
             tuple(w.path for w in watches if w.kind is WatchKind.CHILD),
         )
-        self._is_rewatching = True
-        self._send(Xid.SET_WATCHES, OpCode.SET_WATCHES, encode(request))
+        session.is_rewatching = True
+        if LASTING.isdisjoint(w.kind for w in watches):
+            self._send(Xid.SET_WATCHES, OpCode.SET_WATCHES, encode(request))
+            return
+        lasting = SetWatches2(
+            *request,
+            tuple(w.path for w in watches if w.kind is WatchKind.PERSISTENT),
+            tuple(w.path for w in watches if w.kind is WatchKind.RECURSIVE),
+        )
+        self._send(Xid.SET_WATCHES, OpCode.SET_WATCHES2, encode(lasting))
 
     def _packet(self, payload: bytes) -> None:
         session = self.session
@@ -280,8 +290,8 @@ class SimulatedClient:
         elif header.xid == Xid.PING:
             checkers.shown(session, header.zxid)
         elif header.xid == Xid.SET_WATCHES:
-            self._is_rewatching = False
-            checkers.rewatched(session, header.zxid)
+            session.is_rewatching = False
+            checkers.rewatched(session, header.zxid, header.err)
             for watch in session.watches.values():
                 watch.zxid = max(watch.zxid, header.zxid)
             checkers.shown(session, header.zxid)
@@ -292,8 +302,8 @@ class SimulatedClient:
         event = codec_of(WatcherEvent).decode(payload, _HEADER_SIZE)
         kind, path = EventType(event.type), event.path
         self.world.trace.add(self.who, "is told %s %s", kind.name, path)
-        is_repeated = self._is_rewatching and kind is EventType.NODE_DELETED
-        if not is_repeated or any(path == watched for _, watched in session.watches):
+        is_repeated = session.is_rewatching and kind is EventType.NODE_DELETED
+        if not is_repeated or any((each, path) in session.watches for each in _ONE_TIME):
             # A client that was away gets two events for two watches on one deleted znode.
             self.world.checkers.told(session, kind, path, zxid)
         if kind in (EventType.NODE_CHILDREN_CHANGED, EventType.NODE_DELETED):
@@ -310,7 +320,7 @@ class SimulatedClient:
         operation.completed_us = self.world.agenda.now_us
         operation.zxid, operation.error = header.zxid, header.err
         if not header.err and operation.type not in _NO_BODY:
-            if operation.type is OpCode.MULTI:
+            if operation.type in _MULTIS:
                 operation.reply = decode_multi_reply(payload, _HEADER_SIZE)
             else:
                 operation.reply = decode_reply(operation.type, payload, _HEADER_SIZE)
@@ -324,15 +334,14 @@ class SimulatedClient:
             self._drop()
 
     def _note_watch(self, session: SessionView, operation: Operation) -> None:
-        if not getattr(operation.request, "watch", False):
+        kind, path = operation.watch_kind, operation.path
+        is_missing = operation.error == ErrorCode.NO_NODE and operation.type is OpCode.EXISTS
+        if operation.error and not is_missing:
             return
-        is_missing = operation.error == ErrorCode.NO_NODE
-        if operation.error and not (is_missing and operation.type is OpCode.EXISTS):
-            return
-        is_child = operation.type in (OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
-        kind = WatchKind.CHILD if is_child else WatchKind.DATA
-        watch = Watch(kind, operation.path, operation.zxid, is_missing)
-        session.watches[kind, operation.path] = watch
+        for each in operation.removed_kinds:
+            session.watches.pop((each, path), None)
+        if kind is not None and (kind not in LASTING or (kind, path) not in session.watches):
+            session.watches[kind, path] = Watch(kind, path, operation.zxid, is_missing)
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -363,7 +372,7 @@ class SimulatedClient:
         self.outstanding.append(operation)
         if request is None:
             body = b""
-        elif type_ is OpCode.MULTI:
+        elif type_ in _MULTIS:
             body = encode_multi_request(request)
         else:
             body = encode(request)

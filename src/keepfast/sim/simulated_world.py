@@ -69,9 +69,7 @@ class World:
         self.membership = initial_membership(options)
         self.checkers = Checkers(self.membership)
         self.checkers.expired_sessions.is_on = "expired" not in WAITING
-        self.checkers.quota.is_enforced = options.replica.prepare.is_quota_enforced
-        # What a client asked for on the connection that it has left may come as well.
-        self.checkers.quota.under_way = 2 * options.workload.clients * options.workload.pipeline
+        self._set_limits()
         self.tick_us = options.replica.tick_ms * MS
         self.hosts: dict[ServerId, Host] = {}
         for number in range(1, options.servers + options.observers + 1):
@@ -89,6 +87,8 @@ class World:
             is_read_only_enabled=options.is_read_only_enabled,
             is_secret_shared=options.is_secret_shared,
             learner_turn_bytes=options.learner_turn_bytes,
+            max_snapshot_catch_ups=options.max_catch_ups,
+            max_diff_catch_ups=options.max_catch_ups,
             election=options.election,
         )
         habits = options.workload.habits
@@ -115,6 +115,19 @@ class World:
             self.traps.insert(0, first_term())
         # The last write of each client.
         self._proofs: dict[int, Operation] = {}
+
+    def _set_limits(self) -> None:
+        """Let checkers know what is refused."""
+        checkers, replica, workload = self.checkers, self.options.replica, self.options.workload
+        checkers.quota.is_enforced = replica.prepare.is_quota_enforced
+        # What a client asked for on the connection that it has left may come as well.
+        checkers.quota.under_way = 2 * workload.clients * workload.pipeline
+        checkers.reads.max_multi_reads = replica.max_multi_reads
+        checkers.watch_limit.max_bytes = replica.max_watch_bytes
+        checkers.ephemeral_limit.max_count = replica.prepare.max_ephemerals
+        checkers.ephemeral_limit.is_only_limit = not (
+            replica.prepare.is_quota_enforced or "small-txns" in self.options.features
+        )
 
     # -- what the parts ask ----------------------------------------------------------------------
 

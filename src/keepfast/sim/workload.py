@@ -11,22 +11,28 @@ from keepfast.tree import QUOTA
 from keepfast.wire import (
     ACL,
     OPEN_ACL,
+    AddWatchMode,
+    AddWatchRequest,
     CheckVersionRequest,
     CreateMode,
     CreateRequest,
     CreateTTLRequest,
     DeleteRequest,
     ExistsRequest,
+    GetAllChildrenNumberRequest,
     GetChildren2Request,
     GetChildrenRequest,
     GetDataRequest,
+    GetEphemeralsRequest,
     Id,
     MultiOp,
     OpCode,
     Perms,
+    RemoveWatchesRequest,
     SetACLRequest,
     SetDataRequest,
     SyncRequest,
+    WatcherType,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +78,9 @@ class Workload:
             "acl": self._acl,
             "large": self._large,
             "hoard": self._hoard,
+            "crowd": self._crowd,
+            "watch": self._watch,
+            "survey": self._survey,
         }
 
     def start(self) -> None:
@@ -292,6 +301,40 @@ class Workload:
         path = f"{self._key()}/{'h' * self._rng.choice((10, 40))}"
         request = self._request(path, CreateMode.EPHEMERAL_SEQUENTIAL)
         client.ask(OpCode.CREATE, path, request)
+
+    def _crowd(self, client: SimulatedClient) -> None:
+        """Some ephemerals at once, which may be more than a session may have."""
+        for number in range(self._rng.randrange(2, 5)):
+            path = f"{self._key()}/e{number}"
+            client.ask(OpCode.CREATE, path, self._request(path, CreateMode.EPHEMERAL))
+
+    def _watch(self, client: SimulatedClient) -> None:
+        """Set a watch that lasts, or remove watches."""
+        path = self._rng.choice((self._key(), f"{self._key()}/e0", "/"))
+        if self._rng.random() < 0.7:
+            mode = self._rng.choice(list(AddWatchMode))
+            client.ask(OpCode.ADD_WATCH, path, AddWatchRequest(path, mode))
+        else:
+            kind = self._rng.choice(list(WatcherType))
+            client.ask(OpCode.REMOVE_WATCHES, path, RemoveWatchesRequest(path, kind))
+
+    def _survey(self, client: SimulatedClient) -> None:
+        """Read many znodes at once, or ask for what there is."""
+        path = self._rng.choice((self._key(), "/"))
+        kind = self._rng.randrange(3)
+        if kind == 0:
+            reads = tuple(self._one_read() for _ in range(self._rng.randrange(6)))
+            client.ask(OpCode.MULTI_READ, path, reads)
+        elif kind == 1:
+            client.ask(OpCode.GET_EPHEMERALS, path, GetEphemeralsRequest(path))
+        else:
+            client.ask(OpCode.GET_ALL_CHILDREN_NUMBER, path, GetAllChildrenNumberRequest(path))
+
+    def _one_read(self) -> MultiOp:
+        path = self._rng.choice((self._key(), f"{self._key()}/e0"))
+        if self._rng.random() < 0.5:
+            return MultiOp(OpCode.GET_DATA, GetDataRequest(path, False))
+        return MultiOp(OpCode.GET_CHILDREN, GetChildrenRequest(path, False))
 
     def _end(self, client: SimulatedClient) -> None:
         client.ask(OpCode.CLOSE_SESSION, "", None)

@@ -27,8 +27,9 @@ from keepfast.sim.checkers.clients import (
     SyncChecker,
     WriteChecker,
 )
+from keepfast.sim.checkers.limit_checkers import EphemeralLimitChecker, WatchLimitChecker
 from keepfast.sim.checkers.session_checkers import EphemeralChecker, ExpiredChecker, ExpiryChecker
-from keepfast.sim.checkers.watch_checker import WatchChecker
+from keepfast.sim.checkers.watch_checker import LastingWatchChecker, WatchChecker
 from keepfast.sim.ledger import Ledger, Violation
 from keepfast.sim.operations import Operation, SessionView
 from keepfast.storage import Recovery, RescuePlan, Standing
@@ -44,8 +45,10 @@ __all__ = [
     "CommitChecker",
     "DurabilityChecker",
     "EphemeralChecker",
+    "EphemeralLimitChecker",
     "ExpiredChecker",
     "ExpiryChecker",
+    "LastingWatchChecker",
     "MultiChecker",
     "PrimaryOrderChecker",
     "PurgeChecker",
@@ -57,6 +60,7 @@ __all__ = [
     "SyncChecker",
     "ToolChecker",
     "WatchChecker",
+    "WatchLimitChecker",
     "WriteChecker",
 ]
 
@@ -71,6 +75,9 @@ class Checkers:
         self.expired_sessions = ExpiredChecker(ledger)
         self.multi = MultiChecker(ledger)
         self.quota = QuotaChecker(ledger)
+        self.reads = ReadChecker(ledger)
+        self.watch_limit = WatchLimitChecker(ledger)
+        self.ephemeral_limit = EphemeralLimitChecker(ledger)
         # Server -> the largest txn that it may make.
         self.sizes: dict[ServerId, int] = {}
         self.all: list[Checker] = [
@@ -82,9 +89,12 @@ class Checkers:
             WriteChecker(ledger),
             AnswerChecker(ledger, self.sizes),
             SizeChecker(ledger, self.sizes),
-            ReadChecker(ledger),
+            self.reads,
             SyncChecker(ledger),
             WatchChecker(ledger),
+            LastingWatchChecker(ledger),
+            self.watch_limit,
+            self.ephemeral_limit,
             EphemeralChecker(ledger),
             self.expiry,
             self.expired_sessions,
@@ -241,8 +251,12 @@ class Checkers:
         for checker in self.all:
             checker.on_event(session, event, path, zxid)
 
-    def rewatched(self, session: SessionView, zxid: int) -> None:
+    def rewatched(self, session: SessionView, zxid: int, error: int = 0) -> None:
         """A client that came back has set its watches again."""
+        if error:
+            raise Violation(
+                "watches", f"c{session.client} cannot set its watches again: error {error}"
+            )
         for checker in self.all:
             checker.on_rewatched(session, zxid)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from keepfast.sim.checkers.answers import NOT_LOGGED
 from keepfast.sim.checkers.base import Checker
-from keepfast.sim.ledger import Ledger, Violation, ZnodeState
+from keepfast.sim.ledger import Ledger, Violation
 from keepfast.sim.operations import Operation, SessionView
 from keepfast.wire import (
     ErrorCode,
@@ -20,9 +20,16 @@ from keepfast.wire import (
     format_zxid,
 )
 
-READS: Final = frozenset(
+_ZNODE_READS: Final = frozenset(
     (OpCode.EXISTS, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
 )
+READS: Final = _ZNODE_READS | {
+    OpCode.MULTI_READ,
+    OpCode.GET_EPHEMERALS,
+    OpCode.GET_ALL_CHILDREN_NUMBER,
+}
+# Answered from the tree: no txn is made of them.
+_UNLOGGED: Final = READS | {OpCode.ADD_WATCH, OpCode.REMOVE_WATCHES}
 _STAT: Final = codec_of(Stat)
 
 
@@ -54,7 +61,7 @@ class WriteChecker(Checker):
         self._read_at: dict[int, int] = {}
 
     def on_answered(self, session: SessionView, operation: Operation) -> None:
-        if operation.type in READS:
+        if operation.type in _UNLOGGED:
             self._read_at[operation.session_id] = operation.zxid
             return
         zxid = operation.zxid
@@ -122,32 +129,82 @@ class ReadChecker(Checker):
 
     name = "reads"
 
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        # Reads that one request may consist of.
+        self.max_multi_reads = 1 << 62
+
     def on_answered(self, session: SessionView, operation: Operation) -> None:
         if operation.type not in READS or operation.error in NOT_LOGGED:
             return
         if counter_of(operation.zxid) and operation.zxid not in self.ledger.digests:
             self._complain(session, operation, "a state that is not in the agreed order")
-        state = self.ledger.state_at(operation.path, operation.zxid)
-        if operation.error:
-            if operation.error != ErrorCode.NO_NODE or state.stat is not None:
-                self._complain(session, operation, f"error {operation.error}")
-            return
-        if state.stat is None:
-            self._complain(session, operation, "a znode that does not exist")
-        self._compare(session, operation, state)
+        what = self._difference(operation)
+        if what:
+            self._complain(session, operation, what)
 
-    def _compare(self, session: SessionView, operation: Operation, state: ZnodeState) -> None:
-        reply = operation.reply
-        if operation.type is OpCode.GET_DATA and reply.data != state.data:
-            self._complain(session, operation, f"data {reply.data!r} instead of {state.data!r}")
-        if operation.type in (OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2):
+    def _difference(self, operation: Operation) -> str:
+        """In what a reply is not the state at its zxid; empty: it is."""
+        zxid, error, reply = operation.zxid, operation.error, operation.reply
+        if operation.type is OpCode.MULTI_READ:
+            return self._multi_difference(operation)
+        if operation.type is OpCode.GET_EPHEMERALS:
+            prefix = operation.request.prefix_path or ""
+            owned = {
+                path
+                for path in self._existing(zxid)
+                if path.startswith(prefix)
+                and self.ledger.state_at(path, zxid).owner == operation.session_id
+            }
+            is_same = not error and sorted(reply.ephemerals) == sorted(owned)
+            return "" if is_same else f"error {error}, {reply} instead of {sorted(owned)}"
+        if operation.type is OpCode.GET_ALL_CHILDREN_NUMBER and not error:
+            above = operation.path.rstrip("/") + "/"
+            count = sum(path.startswith(above) and path != above for path in self._existing(zxid))
+            if reply.total_number != count:
+                return f"{reply.total_number} children instead of {count}"
+        if error == ErrorCode.QUOTA_EXCEEDED and operation.watch_kind is not None:
+            return ""  # see WatchLimitChecker
+        return self._znode_difference(operation.type, operation.path, zxid, error, reply)
+
+    def _existing(self, zxid: int) -> list[str]:
+        ledger = self.ledger
+        return [path for path in ledger.states if ledger.state_at(path, zxid).stat is not None]
+
+    def _multi_difference(self, operation: Operation) -> str:
+        asked, results = operation.request, operation.reply or ()
+        if len(asked) > self.max_multi_reads:
+            is_refused = operation.error == ErrorCode.MARSHALLING_ERROR
+            return "" if is_refused else f"{len(asked)} of {self.max_multi_reads} reads"
+        if operation.error or len(results) != len(asked):
+            return f"error {operation.error} and {len(results)} of {len(asked)} results"
+        for read, (type_, reply, error) in zip(asked, results, strict=True):
+            if type_ != (OpCode.ERROR if error else read.type):
+                return f"a result of type {type_}"
+            what = self._znode_difference(
+                OpCode(read.type), read.request.path, operation.zxid, error, reply
+            )
+            if what:
+                return f"{read.request.path} with {what}"
+        return ""
+
+    def _znode_difference(self, type_: OpCode, path: str, zxid: int, error: int, reply: Any) -> str:
+        state = self.ledger.state_at(path, zxid)
+        if error:
+            is_so = error == ErrorCode.NO_NODE and state.stat is None
+            return "" if is_so else f"error {error}"
+        if state.stat is None:
+            return "a znode that does not exist"
+        if type_ is OpCode.GET_DATA and reply.data != state.data:
+            return f"data {reply.data!r} instead of {state.data!r}"
+        if type_ in (OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2):
             names = {child.rpartition("/")[2] for child in state.children}
             if set(reply.children) != names or len(reply.children) != len(names):
-                self._complain(session, operation, f"children {sorted(reply.children)}")
-        if operation.type is not OpCode.GET_CHILDREN and reply.stat != _STAT.decode(
-            state.stat or b""
-        ):
-            self._complain(session, operation, f"{reply.stat}")
+                return f"children {sorted(reply.children)}"
+        stat = getattr(reply, "stat", None)
+        if stat is not None and stat != _STAT.decode(state.stat):
+            return f"{stat}"
+        return ""
 
     def _complain(self, session: SessionView, operation: Operation, what: str) -> None:
         raise Violation(
