@@ -103,7 +103,7 @@ def test_options__are_those_of_the_seed_and_cover_their_ranges() -> None:
     drawn = [draw_options(seed) for seed in range(300)]
     assert drawn[:20] == [draw_options(seed) for seed in range(20)]
     assert {options.servers for options in drawn} == {1, 3, 4, 5, 7}
-    assert {options.observers for options in drawn} == {0, 1, 2}
+    assert {options.observers for options in drawn} == {0, 1, 2, 3}
     assert {options.retain for options in drawn} == {0, 1, 3}
     assert len({options.faults.weights for options in drawn}) > 50
 
