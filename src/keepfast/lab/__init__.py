@@ -5,7 +5,7 @@ may not: any part of the service itself; the lab sees servers as an operator doe
 files and ports.
 """
 
-from keepfast.lab.lab import Lab, LabError, LabReporter
+from keepfast.lab.lab import Lab, LabError, Reporter
 from keepfast.lab.lab_setup import LabSetup
 from keepfast.lab.play_outcome import ScenarioEnding, ScenarioOutcome, play
 from keepfast.lab.scenario import Scenario
@@ -15,8 +15,8 @@ __all__ = [
     "SCENARIOS",
     "Lab",
     "LabError",
-    "LabReporter",
     "LabSetup",
+    "Reporter",
     "Scenario",
     "ScenarioEnding",
     "ScenarioOutcome",

@@ -19,7 +19,7 @@ from keepfast.lab.raw import SESSION_MS, RawSession
 from keepfast.lab.small_disk import SmallDisk
 from keepfast.wire import OPEN_ACL, CreateMode, CreateRequest, ErrorCode, MultiOp, OpCode
 
-__all__ = ["Lab", "LabError", "LabReporter"]
+__all__ = ["Lab", "LabError", "Reporter"]
 
 _START_SECONDS: Final = 180.0
 # How long servers that may refuse are given to serve, and how long a server must report that it
@@ -57,7 +57,7 @@ _CONFIGURATION: Final = {
 }
 
 
-class LabReporter(Protocol):
+class Reporter(Protocol):
     """Receives reports of what happens."""
 
     def step(self, text: str) -> None:
@@ -70,9 +70,7 @@ class LabReporter(Protocol):
 class Lab:
     """Servers 1..n on directories of their own below `folder`."""
 
-    def __init__(
-        self, folder: Path, release: Release, setup: LabSetup, reporter: LabReporter
-    ) -> None:
+    def __init__(self, folder: Path, release: Release, setup: LabSetup, reporter: Reporter) -> None:
         self.folder = folder
         self._session = RawSession()
         self._disks: dict[int, SmallDisk] = {}
@@ -300,18 +298,12 @@ class Lab:
             put(client, parent, "")
             for first in range(0, count, _AT_ONCE):
                 last = min(first + _AT_ONCE, count)
-                client.multi(
-                    [
-                        MultiOp(
-                            OpCode.CREATE,
-                            _create(
-                                f"{parent}/n{number:06d}",
-                                secrets.token_bytes(size) if is_random else b"x" * size,
-                            ),
-                        )
-                        for number in range(first, last)
-                    ]
+                values = (
+                    secrets.token_bytes(size) if is_random else b"x" * size
+                    for _ in range(first, last)
                 )
+                names = (f"{parent}/n{number:06d}" for number in range(first, last))
+                client.multi(list(map(_creation, names, values)))
         self.report(f"created {count} znodes of {size} bytes below {parent}")
 
     def overwrite(self, path: str, times: int, size: int) -> None:
@@ -333,22 +325,19 @@ class Lab:
         self.wait_caught_up()
         for other in others:
             other.pause()
-        self._session.connect(server.address)
-        self._session.set_data(path, value.encode())
-        wait_until(
-            lambda: server.log_holds(value.encode()), "the leader has logged it", _START_SECONDS
-        )
+        self._send_to(server, path, value)
         # They never run again, so what was sent to them is never read.
         for other in others:
             other.kill()
         server.kill()
-        self._session.drop()
         self.report(f"server {leader} alone logged {path}={value}; then all were killed")
         return leader
 
     def write_one(self, path: str, value: str) -> None:
         """Write one value by one txn and no other, in the session that `keep_session` opened."""
-        self._send_one(path, value)
+        leader = self.servers[self.leader()]
+        self.wait_caught_up()
+        self._send_to(leader, path, value)
         self.wait_caught_up()
         self.report(f"wrote {path}={value[:_SHOWN]}")
 
@@ -391,13 +380,8 @@ class Lab:
         end = "it ended, and was started again" if has_ended else "it ran on"
         self.report(f"wrote {path}={value[:_SHOWN]}; the log of server {id} did not take it; {end}")
 
-    def _send_one(self, path: str, value: str) -> None:
-        """Send a write to the leader, and wait until the leader has logged it."""
-        leader = self.servers[self.leader()]
-        self.wait_caught_up()
-        self._send_to(leader, path, value)
-
     def _send_to(self, server: LabServer, path: str, value: str) -> None:
+        """Send a write to the leader, and wait until the leader has logged it."""
         self._session.connect(server.address)
         self._session.set_data(path, value.encode())
         wait_until(
@@ -531,9 +515,8 @@ class Lab:
     def report(self, text: str) -> None:
         """Report what was done, and what each server answers now."""
         self._reporter.step(text)
-        self._reporter.state(
-            {id: self._state_of(id, server) for id, server in self.servers.items()}
-        )
+        answers = {id: self._state_of(id, server) for id, server in self.servers.items()}
+        self._reporter.state(answers)
 
     def _state_of(self, id: int, server: LabServer) -> str:
         if not server.is_running:
@@ -554,8 +537,9 @@ def put(client: Client, path: str, value: str) -> None:
         client.set_data(path, value.encode())
 
 
-def _create(path: str, value: bytes) -> CreateRequest:
-    return CreateRequest(path, value, OPEN_ACL, CreateMode.PERSISTENT.value)
+def _creation(path: str, value: bytes) -> MultiOp:
+    request = CreateRequest(path, value, OPEN_ACL, CreateMode.PERSISTENT.value)
+    return MultiOp(OpCode.CREATE, request)
 
 
 def _get(client: Client, path: str) -> str | None:

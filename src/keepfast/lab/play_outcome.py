@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from keepfast.harness import Release
-from keepfast.lab.lab import Lab, LabReporter
+from keepfast.lab.lab import Lab, Reporter
 from keepfast.lab.lab_server import LabError, ServerRefused
 from keepfast.lab.scenario import Scenario
 
@@ -44,9 +44,7 @@ class ScenarioOutcome:
     problem: str = ""
 
 
-def play(
-    scenario: Scenario, release: Release, folder: Path, reporter: LabReporter
-) -> ScenarioOutcome:
+def play(scenario: Scenario, release: Release, folder: Path, reporter: Reporter) -> ScenarioOutcome:
     """Run a scenario from the start to the last answers; all processes are gone afterwards."""
     lab = Lab(folder, release, scenario, reporter)
     problem, has_refused = "", False
