@@ -52,9 +52,7 @@ class Proofs:
                 # Ctrl-C is for the console, which ends it.
                 start_new_session=True,
             )
-            self._publish(
-                {"is_running": True, "id": name, "step": "starting", "done": 0, "total": 0}
-            )
+            self._publish(is_running=True, id=name, step="starting", done=0, total=0)
         reader = threading.Thread(
             target=self._read, args=(self._process, name), name="console-audit", daemon=True
         )
@@ -124,7 +122,7 @@ class Proofs:
             name = f"{now}-{number}Z"
         return name
 
-    def _publish(self, progress: Document) -> None:
+    def _publish(self, **progress: object) -> None:
         self._progress = progress
         self._hub.publish("audit", progress)
 
@@ -136,8 +134,8 @@ class Proofs:
                 for line in process.stdout:
                     reported = json.loads(line)
                     failure = reported.get("error", failure)
-                    self._publish({"is_running": True, "id": name, **reported})
+                    self._publish(is_running=True, id=name, **reported)
         code = process.wait()
         if code and not failure:
             failure = "the audit was ended before it was complete"
-        self._publish({"is_running": False, "id": name, "error": failure or None})
+        self._publish(is_running=False, id=name, error=failure or None)

@@ -12,7 +12,7 @@ import hashlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -304,7 +304,7 @@ def subtree_of(client: Client, path: str) -> list[Kept]:
 
 
 def _mark(kept: Sequence[Kept]) -> str:
-    """Tells one state of a subtree from another."""
+    """What distinguishes one state of a subtree from another."""
     marks = (f"{one.path}\0{one.stat.czxid}\0{one.stat.mzxid}\n" for one in kept)
     return hashlib.sha256("".join(marks).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -330,12 +330,7 @@ def _create_all(client: Client, kept: Sequence[Kept]) -> tuple[str, int]:
 
 
 def _refuse_failed(results: Sequence[Any], ops: Sequence[MultiOp]) -> None:
-    for error, path in _failures(results, ops):
-        raise OperationFailed(error, path)
-
-
-def _failures(results: Sequence[Any], ops: Sequence[MultiOp]) -> Iterator[tuple[ErrorCode, str]]:
-    """The operation that failed, not those that were given up because of it."""
+    """Raise for the operation that failed, not for those that were given up because of it."""
     for result, op in zip(results, ops, strict=False):
         if result.err not in (ErrorCode.OK, ErrorCode.RUNTIME_INCONSISTENCY):
-            yield ErrorCode(result.err), op.request.path
+            raise OperationFailed(ErrorCode(result.err), op.request.path)

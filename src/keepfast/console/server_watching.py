@@ -180,11 +180,8 @@ class EnsembleWatch:
             config = self._session.client().get_config()
         except OperationFailed:
             return found  # servers that serve are there; the next slow round asks again
-        reported = (config.data or b"").decode("utf-8", "replace")
-        texts = (
-            reported,
-            *(one.membership for one in self._servers.values() if one.status.is_serving),
-        )
+        text = (config.data or b"").decode("utf-8", "replace")
+        texts = (text, *(one.membership for one in self._servers.values() if one.status.is_serving))
         self._members = tuple(members_in(next((text for text in texts if text.strip()), "")))
         self._drop_removed()
         known = {one.status.server_id for one in self._servers.values()}
