@@ -21,7 +21,8 @@ from keepfast.shell.formats import (
 from keepfast.wire import ErrorCode, Stat
 
 
-def _print_stat(context: Context, stat: Stat) -> None:
+def print_stat(context: Context, stat: Stat) -> None:
+    """Print the fields of a Stat, one per line."""
     for line in stat_lines(stat):
         context.output.say(line)
 
@@ -54,7 +55,7 @@ def _ls(context: Context, given: Given) -> Document:
     reply = context.client.get_children2(path, watch)
     children = sorted(reply.children)
     context.output.say(f"[{', '.join(children)}]")
-    _print_stat(context, reply.stat)
+    print_stat(context, reply.stat)
     return {"path": path, "children": children, "stat": stat_document(reply.stat)}
 
 
@@ -93,7 +94,7 @@ def _get(context: Context, given: Given) -> Document:
     else:
         context.output.say(shown.decode("utf-8", "replace"))
     if given.has("s"):
-        _print_stat(context, stat)
+        print_stat(context, stat)
     return {"path": path, "data": data_document(data), "stat": stat_document(stat)}
 
 
@@ -103,7 +104,7 @@ def _stat(context: Context, given: Given) -> Document:
     stat = context.client.exists(path, watch)
     if stat is None:
         raise OperationFailed(ErrorCode.NO_NODE, path)
-    _print_stat(context, stat)
+    print_stat(context, stat)
     return {"path": path, "stat": stat_document(stat)}
 
 
@@ -114,7 +115,7 @@ def _get_acl(context: Context, given: Given) -> Document:
     for line in acl_lines(acl):
         context.output.say(line)
     if given.has("s"):
-        _print_stat(context, reply.stat)
+        print_stat(context, reply.stat)
     return {"path": path, "acl": acl_document(acl), "stat": stat_document(reply.stat)}
 
 
@@ -137,7 +138,7 @@ def _config(context: Context, given: Given) -> Document:
     text = "null" if data is None else data.decode("utf-8", "replace")
     context.output.say(_client_addresses(text) if given.has("c") else text)
     if given.has("s"):
-        _print_stat(context, stat)
+        print_stat(context, stat)
     return {"config": text, "stat": stat_document(stat)}
 
 

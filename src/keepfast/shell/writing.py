@@ -12,9 +12,9 @@ from typing import Final
 from keepfast.client import Client, OperationFailed
 from keepfast.shell.command import Context, ShellCommand, flag, integer, value_flag
 from keepfast.shell.flags import Given, Syntax
-from keepfast.shell.formats import Document, permission_bits, stat_document, stat_lines
+from keepfast.shell.formats import Document, permission_bits, stat_document
 from keepfast.shell.messages import code_message
-from keepfast.shell.reading import visit_subtree
+from keepfast.shell.reading import print_stat, visit_subtree
 from keepfast.shell.shell_failures import ShellFailure, UsageError
 from keepfast.shell.shell_options import to_bytes
 from keepfast.shell.shell_output import Output
@@ -28,7 +28,6 @@ from keepfast.wire import (
     Id,
     MultiOp,
     OpCode,
-    Stat,
 )
 
 _MAX_TTL_MS: Final = 0xFFFFFFFFFF
@@ -37,11 +36,6 @@ _BATCH: Final = 1000
 # Half of the longest request that a server takes, and what a deletion costs beside its path.
 _BATCH_BYTES: Final = 512 * 1024
 _DELETE_OVERHEAD: Final = 17
-
-
-def _print_stat(context: Context, stat: Stat) -> None:
-    for line in stat_lines(stat):
-        context.output.say(line)
 
 
 def parse_acl(text: str, output: Output) -> AclList:
@@ -118,7 +112,7 @@ def _set(context: Context, given: Given) -> Document:
             raise UsageError(f"the data is not base64: {error}") from error
     stat = context.client.set_data(path, data, integer(given, "v", -1))
     if given.has("s"):
-        _print_stat(context, stat)
+        print_stat(context, stat)
     return {"path": path, "stat": stat_document(stat)}
 
 
@@ -188,7 +182,7 @@ def _set_acl(context: Context, given: Given) -> Document:
             raise OperationFailed(ErrorCode.INVALID_ACL)
         stat = context.client.set_acl(path, acl, version)
         if given.has("s"):
-            _print_stat(context, stat)
+            print_stat(context, stat)
         return {"path": path, "stat": stat_document(stat)}
     done, failed = 0, 0
     for one in visit_subtree(context.client, path):
@@ -237,7 +231,7 @@ def _reconfig(context: Context, given: Given) -> Document:
     config = (reply.data or b"").decode("utf-8", "replace")
     context.output.say(f"Committed new configuration:\n{config}")
     if given.has("s"):
-        _print_stat(context, reply.stat)
+        print_stat(context, reply.stat)
     return {"config": config, "stat": stat_document(reply.stat)}
 
 
