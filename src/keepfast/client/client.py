@@ -435,9 +435,6 @@ class Client:
 
     def _to_server(self, path: str) -> str:
         validate_path(path)
-        return self._with_chroot(path)
-
-    def _with_chroot(self, path: str) -> str:
         if not self._chroot:
             return path
         return self._chroot if path == "/" else self._chroot + path
