@@ -27,11 +27,6 @@ class Started:
 
     _clients: list[Any]
 
-    @property
-    def hosts(self) -> str:
-        """What a client connects to."""
-        raise NotImplementedError
-
     def start(self) -> Self:
         raise NotImplementedError
 
