@@ -205,7 +205,7 @@ def test_other_files__are_not_served(console: ConsoleProcess, path: str) -> None
 # -- beyond loopback -------------------------------------------------------------------------------
 
 
-def refused(*arguments: str) -> str:
+def refused(*arguments: str, code: int = 4) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "keepfast", "console", "127.0.0.1:1", *arguments],
         capture_output=True,
@@ -213,7 +213,7 @@ def refused(*arguments: str) -> str:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 4, done
+    assert done.returncode == code, done
     return done.stderr
 
 
@@ -223,7 +223,8 @@ def test_beyond_loopback__tls_and_a_login_are_demanded(tmp_path: Path) -> None:
     certificate.write_text("")
     files = ("--tls-cert", str(certificate), "--tls-key", str(certificate))
     assert "--login-znode" in refused("--listen", "0.0.0.0:0", *files)
-    assert "belong together" in refused("--tls-cert", str(certificate))
+    assert "belong together" in refused("--tls-cert", str(certificate), code=2)
+    assert "belong together" in refused("--tls-key", str(certificate), code=2)
     assert "cannot be used" in refused(*files)
 
 

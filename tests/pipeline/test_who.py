@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,26 @@ def test_bad_input__is_said_in_a_sentence(
     result = call(capsys, "who", *arguments)
     assert result.code == 2
     assert sentence in result.err
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_server_that_cannot_be_read__is_named_and_the_code_is_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_listed: bool
+) -> None:
+    place = shutil.copytree(CASE, tmp_path / "ensemble")
+    log = max((place / "2").rglob("log.*"))
+    if is_listed:
+        # A file that opens and does not read, for root too.
+        log.unlink()
+        log.symlink_to("/proc/self/mem")
+    else:
+        log.rename(log.with_name("was"))
+        log.symlink_to(log.name)
+    document = json.loads((result := call(capsys, "who", "/c/n04", place, "--json")).out)
+    assert (result.code, document["exit_code"]) == (3, 3)
+    (text,) = document["unchecked"]
+    assert text.startswith("server 2: ")
+    assert str(log) in text
+    assert len(document["changes"]) == 3
+    printed = call(capsys, "who", "/c/n04", place)
+    assert (printed.code, printed.out.splitlines()[-1]) == (3, f"not everything is known: {text}")

@@ -49,6 +49,8 @@ def console(arguments: ConsoleArguments) -> int:
         if error.name in ("starlette", "uvicorn"):
             raise CommandFailed(_MISSING, ExitCode.REFUSED) from error
         raise
+    if (arguments.certificate is None) != (arguments.key is None):
+        raise CommandFailed("--tls-cert and --tls-key belong together; give both")
     for place in arguments.places:
         _check_place(place)
     options = ConsoleOptions(

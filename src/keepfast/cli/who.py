@@ -12,7 +12,7 @@ from keepfast.cli.output import ExitCode, Out, print_document
 from keepfast.cli.pipeline_input import explained
 from keepfast.cli.places import check_znode, reading
 from keepfast.cli.values import counted, hexadecimal, parse_duration, utc
-from keepfast.pipeline import NamedChange, changes_of
+from keepfast.pipeline import EnsembleHistory, NamedChange, changes_of
 from keepfast.wire import format_zxid, safe_text
 
 
@@ -38,9 +38,9 @@ def show_who(options: WhoOptions) -> int:
     people = read_people(options.audit_logs)
     ensemble = open_ensemble(options.places)
     with reading("replaying") as (disk, out), explained():
+        history = EnsembleHistory(disk, ensemble)
         changes = changes_of(
-            disk,
-            ensemble,
+            history,
             options.path,
             is_below=options.is_below,
             since_ms=since_ms,
@@ -49,19 +49,21 @@ def show_who(options: WhoOptions) -> int:
         found = list(deque(changes, maxlen=options.limit))
         gaps = [(one.change.new_data or b"").decode() for one in found if one.change.path is None]
         found = [one for one in found if one.change.path is not None]
-        code = ExitCode.INCOMPLETE if gaps else ExitCode.OK
+        unchecked = list(history.unread)
+        code = ExitCode.INCOMPLETE if gaps or unchecked else ExitCode.OK
         if options.as_json:
             document = {
                 "schema": "keepfast.who/1",
                 "path": options.path,
                 "changes": [_fields(one) for one in found],
                 "gaps": gaps,
+                "unchecked": unchecked,
                 "exit_code": int(code),
             }
             print_document(out, document)
         else:
             _print(out, options, found)
-            for text in gaps:
+            for text in (*gaps, *unchecked):
                 out.line(f"not everything is known: {text}")
         return code
 

@@ -59,8 +59,6 @@ class ConsoleOptions:
 
     def check(self) -> None:
         """Raise ConsoleRefused for what would not be safe."""
-        if (self.certificate is None) != (self.key is None):
-            raise ConsoleRefused("--tls-cert and --tls-key belong together; give both")
         if self.is_loopback:
             return
         where = f"{self.listen.host} can be reached from other machines"

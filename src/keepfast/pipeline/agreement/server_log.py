@@ -48,8 +48,16 @@ class Record(NamedTuple):
 class ServerLog:
     """The records of one server after the zxid that the caller has reached, read as they come."""
 
-    def __init__(self, disk: Disk, directory: DataDirectory, server: str) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: DataDirectory,
+        server: str,
+        unread: dict[str, None] | None = None,
+    ) -> None:
+        """What is there and cannot be read is added to `unread`, a sentence each."""
         self.server = server
+        self._unread = {} if unread is None else unread
         self._disk = disk
         self._directory = directory
         self._frames: Iterator[Record] = iter(())
@@ -140,9 +148,13 @@ class ServerLog:
             later = [name for name in names if _order(name) > _order(self._name)]
             try:
                 yield from self._read_file(self._name, is_finished=bool(later))
-            except OSError:
+            except FileNotFoundError:
                 # Purged, or taken away, since it was listed. What comes next shows it.
                 pass
+            except OSError as error:
+                path = self._directory.in_logs(self._name)
+                why = error.strerror or error
+                self._unread[f"server {self.server}: {path} cannot be read: {why}"] = None
             if not later:
                 return
             self._name, self._offset = later[0], _FIRST_OFFSET

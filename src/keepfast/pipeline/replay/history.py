@@ -59,6 +59,7 @@ class HistoryOrigin:
 
     zxid: int
     path: str | None
+    server: str = ""
 
     def load(self, disk: Disk) -> tuple[Tree, replay.Base]:
         """The tree, and how far it may be ahead; raises StorageError."""
@@ -85,7 +86,8 @@ def origins(disk: Disk, servers: tuple[ServerFiles, ...]) -> list[HistoryOrigin]
         for name in listing.snapshots:
             parsed = parse_snapshot_name(name)
             if parsed is not None:
-                found.append(HistoryOrigin(parsed[0], server.data_directory.in_snapshots(name)))
+                path = server.data_directory.in_snapshots(name)
+                found.append(HistoryOrigin(parsed[0], path, server.server))
         first = min((parse_log_name(name) or 0 for name in listing.logs), default=0)
         begins |= counter_of(first) == 1 and epoch_of(first) <= 1
     if begins and not any(origin.zxid == 0 for origin in found):
@@ -124,6 +126,11 @@ class EnsembleHistory:
         self._electorate = electorate or electorate_by_files(disk, ensemble).of_given()
         self._disk = disk
         self._with_values = with_values
+        self._unread = dict.fromkeys(
+            f"server {server.server}: {text}"
+            for server in ensemble.servers
+            for text in server.unreadable
+        )
         self._replay: replay.Replay | None = None
         self._agreement = self._begin() if after is None else self._return_to(after)
 
@@ -141,6 +148,11 @@ class EnsembleHistory:
     def electorate(self) -> Electorate:
         """Who votes on what comes next."""
         return self._agreement.electorate
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What is there and could not be read so far, a sentence each, with its server."""
+        return tuple(self._unread)
 
     @property
     def tree(self) -> Tree | None:
@@ -183,13 +195,16 @@ class EnsembleHistory:
         """Stand at an origin; None if it cannot be read."""
         try:
             tree, base = origin.load(self._disk)
-        except StorageError:
+        except StorageError as error:
+            is_gone = isinstance(error.__cause__, FileNotFoundError)
+            if isinstance(error.__cause__, OSError) and not is_gone:
+                self._unread[f"server {origin.server}: {error}"] = None
             return None
         if self._with_values:
             self._replay = replay.Replay(tree, base)
             self._base = base
         logs = [
-            ServerLog(self._disk, server.data_directory, server.server)
+            ServerLog(self._disk, server.data_directory, server.server, self._unread)
             for server in self.ensemble.servers
         ]
         return AgreedHistory(logs, self._electorate.changed(config_in(tree)), base.zxid)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from keepfast.pipeline.files.layout import EnsembleFiles
 from keepfast.pipeline.replay.changes import ZnodeChange
 from keepfast.pipeline.replay.history import EnsembleHistory
 from keepfast.pipeline.scan.session_people import People, Person
-from keepfast.storage import Disk
 
 GAP = "gap"
 
@@ -23,8 +21,7 @@ class NamedChange:
 
 
 def changes_of(
-    disk: Disk,
-    ensemble: EnsembleFiles,
+    history: EnsembleHistory,
     path: str,
     *,
     is_below: bool = False,
@@ -38,7 +35,7 @@ def changes_of(
     """
     below = path.rstrip("/") + "/"
     named = people or People()
-    for rows in EnsembleHistory(disk, ensemble).read():
+    for rows in history.read():
         for row in rows:
             is_wanted = row.path == path or (
                 is_below and row.path is not None and row.path.startswith(below)
