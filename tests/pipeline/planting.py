@@ -31,6 +31,7 @@ from tests.pipeline.planting_files import (
     second_copy_of_log,
 )
 from tests.pipeline.planting_snapshots import (
+    altered_seal,
     altered_snapshot,
     altered_stat,
     bad_form,
@@ -355,7 +356,7 @@ PLANTERS: dict[str, tuple[Planter, ...]] = {
     "A4": (damaged_snapshot,),
     "A5": (altered_snapshot,),
     "A6": (lost_znode, altered_stat),
-    "A7": (altered_digest,),
+    "A7": (altered_digest, altered_seal),
     "A8": (purge_trap, no_base, missing_prefix),
     "A9": (wrong_epochs,),
     "A10": (orphan,),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from keepfast.tree import CONTAINER_OWNER, Node, encode_node, make_node, persisted, with_owner
+from keepfast.wire import decode_entry
 from tests.pipeline.ensembles import Life, Member, SnapshotFile, packed
 from tests.pipeline.planted import Planted, corroborated, planted_by, with_base
 
@@ -79,11 +80,20 @@ def _changed(snapshot: SnapshotFile, path: str, record: bytes | None) -> None:
 
 
 def _plain_nodes(life: Life, snapshot: SnapshotFile) -> list[tuple[str, Node]]:
-    """Znodes of the snapshot that are the same in the tree at the end."""
+    """Znodes of the snapshot that are the same in the tree at the end, on every server."""
     found = []
+    # What a server has at its end, never committed, would cover the damage up.
+    known = {zxid for zxid, _ in life.history}
+    tails = {
+        getattr(decode_entry(raw).body, "path", None)
+        for member in life.members
+        for log in member.logs
+        for zxid, raw in log.entries
+        if zxid not in known
+    }
     for path, record in snapshot.nodes:
         node = life.tree.find(path)
-        if path == "/" or path.startswith("/zookeeper") or node is None:
+        if path == "/" or path.startswith("/zookeeper") or node is None or path in tails:
             continue
         if encode_node(path, node) == record:
             found.append((path, node))
@@ -113,6 +123,33 @@ def altered_snapshot(life: Life) -> Planted | None:
     fresh = record[: start - 4] + struct.pack(">i", len(data)) + data + rest
     _changed(snapshot, path, fresh)
     return planted_by("A5", member, "A6")
+
+
+def altered_seal(life: Life) -> Planted | None:
+    """A snapshot states another tree digest, or that of another zxid."""
+    choices = [
+        (m, s)
+        for m in life.members
+        for s in m.snapshots.values()
+        if s.zxid > 0 and corroborated(life, m, s) and s.tails[0]
+    ]
+    if not choices:
+        return None
+    member, snapshot = life.random.choice(choices)
+    zxid, version, digest = struct.unpack(">qiQ", snapshot.tails[0])
+    others = [
+        entry.digest.tree_digest
+        for _, raw in life.history
+        if (entry := decode_entry(raw)).digest is not None
+    ]
+    if zxid == 0:
+        return None
+    if life.random.random() < 0.5:
+        digest ^= 1 << life.random.randrange(64)
+    else:
+        digest = life.random.choice([one for one in others if one != digest] or [digest ^ 1])
+    snapshot.tails[0] = struct.pack(">qiQ", zxid, version, digest)
+    return planted_by("A7", member, kind="snapshot-digest-wrong", zxid=zxid)
 
 
 def lost_znode(life: Life) -> Planted | None:

@@ -12,7 +12,7 @@ from keepfast.pipeline.engine.stages import AuditOptions
 from keepfast.pipeline.findings.document import FindingSeverity, Verdict
 from tests.pipeline.ensembles import VERSIONS, Life, healthy
 from tests.pipeline.planted import Planter
-from tests.pipeline.planting import PLANTERS, damaged_record, stale_after_snap
+from tests.pipeline.planting import PLANTERS, damaged, damaged_record, stale_after_snap
 from tests.pipeline.planting_causes import partial_then_snapshot
 from tests.pipeline.planting_files import foreign_log, foreign_snapshot
 from tests.pipeline.planting_snapshots import no_base, purge_trap
@@ -86,6 +86,16 @@ def test_seed_that_once_gave_a_false_alarm(
 ) -> None:
     (result,) = audit_here([str(healthy(seed).write_files(tmp_path / "e"))], options).ensembles
     assert [f for f in result.findings if f.severity is not FindingSeverity.NOTE] == []
+
+
+@pytest.mark.parametrize("options", [AuditOptions(), SUMMED], ids=["tree", "sums"])
+@pytest.mark.parametrize("seed", [5089, 5177, 13947])
+def test_seed_of_the_campaign_that_was_once_missed(
+    tmp_path: Path, seed: int, options: AuditOptions
+) -> None:
+    life, planted = damaged(seed)
+    (result,) = audit_here([str(life.write_files(tmp_path / "e"))], options).ensembles
+    assert planted.found_in(result)
 
 
 @pytest.mark.parametrize("is_summed", [False, True], ids=["tree", "sums"])

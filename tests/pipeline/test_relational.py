@@ -29,7 +29,15 @@ from keepfast.pipeline.replay.relational import (
     sums_here,
 )
 from keepfast.storage import frame
-from keepfast.tree import CONFIG, Tree, acl_weight, counted_crc
+from keepfast.tree import (
+    CONFIG,
+    Tree,
+    acl_weight,
+    counted_crc,
+    encode_node,
+    make_node,
+    with_owner,
+)
 from keepfast.wire import (
     OPEN_ACL,
     CreateTxn,
@@ -222,6 +230,37 @@ def test_wrong_snapshot_before_the_first_record__is_found(tmp_path: Path) -> Non
     assert result.verdict in (Verdict.AT_RISK, Verdict.DIVERGED)
     (finding,) = (f for f in result.findings if f.kind == "snapshot-contradicts-log")
     assert (finding.server, finding.paths) == (victim.name, ("/nope",))
+
+
+@pytest.mark.parametrize("is_orphan", [False, True])
+def test_wrong_snapshot_that_a_purged_history_begins_with__its_server_is_compared(
+    tmp_path: Path, is_orphan: bool
+) -> None:
+    """Sums hold all others against it, so it counted as right, and nobody looked at its server."""
+    life = Life(3, "3.9")
+    life.write(60)
+    for member in life.members:
+        member.logs, member.is_open = [], False
+        member.snapshots = {life.zxid: life.exact(member, life.zxid)}
+    life.write(40)
+    first, *others = life.members
+    for member in others:
+        life.store(member, life.exact(member, life.zxid))
+    life.write(10)
+    snapshot = first.snapshots[first.base]
+    place = next(index for index, (path, _) in enumerate(snapshot.nodes) if path.count("/") == 2)
+    path = snapshot.nodes[place][0]
+    node = life.tree.find(path)
+    assert node is not None
+    record = encode_node(path, make_node(b"altered", node.acl, node.stat))
+    if is_orphan:
+        record += encode_node("/lost", make_node(b"", -1, with_owner(bytes(60), 0xDEAD0000)))
+    snapshot.nodes[place] = (path, record)
+    on_tree, summed = both(life.write_files(tmp_path))
+    assert summed == on_tree
+    kinds = {f.kind for f in summed.findings if f.server == first.name}
+    assert kinds >= {"wrong-snapshot", "snapshot-contradicts-log"}
+    assert ("orphan-ephemeral" in kinds) == is_orphan
 
 
 def test_digest_that_is_off__its_range_alone_is_looked_at(tmp_path: Path) -> None:

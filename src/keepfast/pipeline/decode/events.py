@@ -26,6 +26,7 @@ from keepfast.pipeline.decode.gather import Ints, View, among, take_bytes
 from keepfast.pipeline.decode.hashing import Hashes
 from keepfast.pipeline.decode.path_keys import (
     OWN,
+    RESERVED,
     RESERVED_HEAD,
     RESERVED_PREFIX,
     PathTable,
@@ -487,9 +488,19 @@ def _znode_crcs(nodes: Nodes) -> list[int]:
 
 def znode_states(rows: Rows) -> Hashes:
     """What each znode of a snapshot adds to our digest."""
-    crc = crc_of(rows["crc"], rows["stat"]).astype(np.uint64)
+    return _states(rows, crc_of(rows["crc"], rows["stat"]).astype(np.uint64))
+
+
+def _states(rows: Rows, crcs: Hashes) -> Hashes:
     is_own = rows["marks"] & OWN != 0
-    return np.where(is_own, np.uint64(0), (crc + np.uint64(1)) * rows["weight"])
+    return np.where(is_own, np.uint64(0), (crcs + np.uint64(1)) * rows["weight"])
+
+
+def znode_sums(rows: Rows) -> tuple[int, int]:
+    """What znodes of a snapshot add to our digest, and to Apache's, which leaves some out."""
+    crcs = crc_of(rows["crc"], rows["stat"]).astype(np.uint64)
+    counted = crcs[rows["marks"] & RESERVED == 0]
+    return int(_states(rows, crcs).sum(dtype=np.uint64)), int(counted.sum(dtype=np.uint64))
 
 
 def znode_data(nodes: Nodes, row: int) -> bytes:

@@ -526,6 +526,7 @@ def conclude(
         *shared.latent_differences(view, agreement),
         *shared.buried_records(view, agreement, outcome),
         *shared.snapshot_conflicts(view, outcome),
+        *shared.stated_digests(view, outcome),
         *shared.digests(view, agreement, outcome),
         *shared.forgotten_sessions(view, outcome),
         *shared.tree_checks(view, outcome),

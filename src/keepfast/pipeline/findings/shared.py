@@ -174,6 +174,22 @@ def snapshot_conflicts(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[F
         )
 
 
+def stated_digests(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[Finding]:
+    """A7: the digests that snapshots state."""
+    for wrong in outcome.wrong_digests:
+        yield Finding(
+            *("A7", "snapshot-digest-wrong", WARNING, view.name),
+            f"it states the tree digest {wrong.stated:#x} for {format_zxid(wrong.at)}, where the "
+            f"records make {wrong.right:#x}; its znodes are right",
+            advice_of("wrong-snapshot", wrong.server, others_of(view, wrong.server)),
+            cause_of("record-damaged"),
+            server=wrong.server,
+            file=wrong.path,
+            first_zxid=wrong.at,
+            last_zxid=wrong.at,
+        )
+
+
 def digests(view: EnsembleView, agreement: Agreement, outcome: ReplayOutcome) -> Iterator[Finding]:
     """A7: digests in the records against the tree, and against each other."""
     for conflict in agreement.digest_conflicts:

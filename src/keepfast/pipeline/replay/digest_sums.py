@@ -45,6 +45,7 @@ class LogSum(msgspec.Struct, frozen=True):
     config: tuple[int, bytes] | None = None
     problem: str = ""
     has_unknown_digests: bool = False
+    wanted: list[tuple[int, int]] = []  # of the zxids that are asked for: zxid and digest
 
 
 class SpanPaths(msgspec.Struct, frozen=True):
@@ -81,6 +82,7 @@ class SpanSum(msgspec.Struct, frozen=True):
     last_digest: int | None
     carried: int  # changes after its last digest
     has_unknown_digests: bool
+    wanted: list[tuple[int, int]]
 
 
 def range_sums(zxids: Ints, digests: Hashes) -> list[RangeSum]:
@@ -156,6 +158,7 @@ def span_sum(span: int, logs: Iterable[LogSum], paths: Iterable[SpanPaths]) -> S
         before,
         carried,
         any(log.has_unknown_digests for log in logs),
+        [one for log in logs for one in log.wanted],
     )
 
 

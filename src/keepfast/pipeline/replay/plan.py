@@ -6,6 +6,7 @@ An executor that replays gets a plan and the paths of files; it does not judge.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -14,6 +15,7 @@ from keepfast.pipeline.agreement.electorate import Electorate
 from keepfast.pipeline.agreement.view import EnsembleView, ServerView
 from keepfast.pipeline.findings.document import TreeDiff
 from keepfast.pipeline.scan.facts import RecordRun, SnapshotFacts
+from keepfast.tree import DIGEST_VERSION
 from keepfast.wire import follows_in_epoch
 
 
@@ -29,6 +31,16 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class StatedDigest:
+    """The tree digest that a snapshot states; `is_own`: it is that of its znodes, at its zxid."""
+
+    zxid: int
+    digest: int
+    version: int
+    is_own: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotPlan:
     """A sound snapshot."""
 
@@ -41,6 +53,7 @@ class SnapshotPlan:
     config: str = ""  # the text that names the members, of a base
     starts: tuple[int, ...] = ()  # where its parts begin, if it is read in several
     znodes: int = 0
+    stated: StatedDigest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +164,18 @@ class ServerOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class WrongDigest:
+    """A snapshot that states another tree digest than the history has at that zxid."""
+
+    server: str
+    path: str
+    zxid: int
+    at: int
+    stated: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayOutcome:
     """What the replay of one ensemble found."""
 
@@ -164,6 +189,7 @@ class ReplayOutcome:
     buried_paths: tuple[str, ...] = ()  # what buried records wrote
     forgotten: tuple[ForgottenSessions, ...] = ()
     replayed: int = 0
+    wrong_digests: tuple[WrongDigest, ...] = ()
 
 
 # -- making a plan ---------------------------------------------------------------------------------
@@ -244,7 +270,25 @@ def snapshot_plan(server: ServerView, snapshot: SnapshotFacts) -> SnapshotPlan:
         snapshot.sessions,
         starts=snapshot.starts,
         znodes=snapshot.znodes,
+        stated=_stated(snapshot),
     )
+
+
+def _stated(snapshot: SnapshotFacts) -> StatedDigest | None:
+    if snapshot.digest_zxid is None or snapshot.digest is None:
+        return None
+    is_exact = snapshot.digest_zxid == snapshot.zxid == snapshot.fuzzy_until
+    is_own = is_exact and snapshot.digest == snapshot.own_digest
+    version = snapshot.digest_version or DIGEST_VERSION
+    return StatedDigest(snapshot.digest_zxid, snapshot.digest, version, is_own)
+
+
+def digests_at(snapshots: Iterable[SnapshotPlan]) -> tuple[int, ...]:
+    """The zxids at which the history has to say what the tree's digest was.
+
+    Those for which snapshots state one that their own znodes do not prove.
+    """
+    return tuple(sorted({s.stated.zxid for s in snapshots if s.stated and not s.stated.is_own}))
 
 
 def _firsts(view: EnsembleView) -> list[int]:

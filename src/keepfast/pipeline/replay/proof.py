@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from keepfast.pipeline.replay.digest_sums import chain_trouble
-from keepfast.pipeline.replay.plan import Piece, ReplayPlan, SnapshotPlan, is_next
+from keepfast.pipeline.replay.plan import Piece, ReplayPlan, SnapshotPlan, digests_at, is_next
 from keepfast.pipeline.replay.relational import ChainPlan, ChainSums, LogPart, SnapshotCut
 from keepfast.storage import replay
 from keepfast.wire import MAX_COUNTER, counter_of
@@ -40,6 +40,7 @@ class ChainProof:
     config: tuple[int, str] | None = None
     sessions: tuple[int, ...] = ()  # of those that were asked for, named by a record
     seen: tuple[SnapshotPlan, ...] = ()  # those that are looked at with a range in trouble
+    digests: tuple[tuple[int, int], ...] = ()  # that records state at zxids of snapshots' digests
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ def _chain_plan(plan: ReplayPlan, chain: ReplayChain) -> ChainPlan:
         tuple(sorted(sessions)) if base is None else (),
         plan.lists_ephemerals,
         sum(piece.last - max(piece.first, first + 1) + 1 for piece in chain.pieces),
+        digests_at(chain.snapshots),
         () if base is None else base.starts,
         0 if base is None else base.znodes,
     )
@@ -157,6 +159,7 @@ def _proof(chain: ReplayChain, plan: ChainPlan, sums: ChainSums) -> ChainProof:
         None if config is None else (config[0], config[1].decode("utf-8", "replace")),
         tuple(sorted({session for span in sums.spans for session in span.sessions})),
         tuple(s for s in chain.snapshots if s not in good),
+        tuple(one for span in sums.spans for one in span.wanted),
     )
 
 

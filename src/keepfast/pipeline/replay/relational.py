@@ -107,6 +107,7 @@ class ChainPlan:
     sessions: tuple[int, ...] = ()  # of which it is asked whether a record names them
     closes_lists: bool = True  # the ends of sessions list their ephemerals (3.6 and later)
     records: int = 0
+    digests_at: tuple[int, ...] = ()  # the zxids whose records' digests are asked for
     base_starts: tuple[int, ...] = ()  # where the parts of the base begin
     base_znodes: int = 0
 
@@ -296,9 +297,11 @@ def _log_sum(plan: ChainPlan, index: int, found: LogEvents, reach: int, problem:
     counts = zxids >= plan.exact_from
     ranges = range_sums(zxids[counts], digests[counts])
     sessions, is_undecodable = sorted(found.sessions), bool(found.undecodable)
+    asked = np.isin(zxids, plan.digests_at)
+    wanted = list(zip(zxids[asked].tolist(), digests[asked].tolist(), strict=True))
     return LogSum(
         *(index, found.records, reach, ranges, is_undecodable, sessions),
-        *(found.config, problem, found.has_unknown_digests),
+        *(found.config, problem, found.has_unknown_digests, wanted),
     )
 
 

@@ -31,6 +31,7 @@ from keepfast.pipeline.replay.plan import (
     ServerPlan,
     SnapshotConflict,
     SnapshotPlan,
+    digests_at,
     is_next,
 )
 from keepfast.pipeline.replay.records import apply_leniently, touched_paths
@@ -183,6 +184,9 @@ class Reference:
     replayed: int = 0
     # Changes of the members by records: zxid and text.
     configs: list[tuple[int, str]] = field(default_factory=list)
+    believed: set[str] = field(default_factory=set)  # snapshots of the worlds that are believed
+    # What records state at the zxids of the digests in snapshots.
+    record_digests: dict[int, int] = field(default_factory=dict)
 
     def note_unknown_digests(self) -> None:
         """Say that there are digests that only a newer release could compute."""
@@ -197,6 +201,8 @@ class Reference:
         self.uneven += closer.uneven
         self.unchecked += closer.unchecked
         self.digests = closer.digests or self.digests
+        self.believed |= closer.believed
+        self.record_digests |= closer.record_digests
         if closer.forgotten:
             self.forgotten = closer.forgotten
 
@@ -239,6 +245,7 @@ class HistoryReplay:
         self._starts_empty = plan.starts_empty
         # Sessions in snapshots before the first record, until a record of theirs comes.
         self._unbegun: dict[SnapshotPlan, set[int]] = {}
+        self._digests_at = set(digests_at(plan.snapshots))
         self._explaining: list[int] = []  # the worlds against which strange znodes were held
         if plan.starts_empty and plan.history:
             self._worlds.append(ReplayedTree(Tree(), 0, 0, is_origin=True))
@@ -265,6 +272,8 @@ class HistoryReplay:
         self._reference.replayed += 1
         if entry.digest is not None and entry.digest.version != DIGEST_VERSION:
             self._reference.note_unknown_digests()
+        elif entry.digest is not None and zxid in self._digests_at:
+            self._reference.record_digests[zxid] = entry.digest.tree_digest
         if len(self._worlds) > 1:
             if any(world.strange for world in self._worlds):
                 self._explain_strange(entry)
@@ -466,6 +475,7 @@ class HistoryReplay:
         start = None if best.is_origin else best.supporters[0]
         first = 0 if start is None else start.fuzzy_until
         self._reference.segments.append(Segment(first, best.position, start))
+        self._reference.believed |= {supporter.path for supporter in best.supporters}
         if best.wrong_digests:
             is_settled = not best.off
             trouble = DigestTrouble(

@@ -32,8 +32,8 @@ from keepfast.pipeline.replay.replaying import (
     HistoryReplay,
     Reference,
     Segment,
-    world_of,
 )
+from keepfast.pipeline.replay.stated_digests import reference_world, wrong_digests
 from keepfast.pipeline.replay.trees import (
     TreeDifference,
     changes_of,
@@ -71,6 +71,8 @@ def replay_ensemble(
     # Servers of small ensembles are all replayed, suspect or not: it costs little.
     is_small = proofs is None
     right = {s.path for proof in proofs or () for s in proof.good} | set(reference.uneven)
+    # The base of a chain counts as right until others contradict it.
+    right -= {conflict.path for conflict in reference.conflicts}
     outcomes: list[ServerOutcome] = []
     trees: dict[str, tuple[int, Tree]] = {}
     for server in plan.servers:
@@ -93,6 +95,7 @@ def replay_ensemble(
         for entry, _, _ in entries_of(disk, plan.buried, unread)
         for path in touched_paths(entry.body)
     }
+    digests = wrong_digests(disk, plan, reference, unread)
     unchecked += reference.unchecked + unread.gone + unread.undecodable
     return ReplayOutcome(
         plan.ensemble,
@@ -105,6 +108,7 @@ def replay_ensemble(
         tuple(sorted(buried)),
         tuple(reference.forgotten),
         reference.replayed,
+        tuple(digests),
     )
 
 
@@ -131,6 +135,8 @@ def _proven_reference(
         reference.segments += [
             Segment(max(s.fuzzy_until + GRACE, start), last, s) for s in proof.good
         ]
+        reference.believed |= {s.path for s in proof.good}
+        reference.record_digests |= dict(proof.digests)
         reference.configs += [proof.config] if proof.config else []
         reference.forgotten += _forgotten(plan, proof)
         if proof.has_unknown_digests:
@@ -184,9 +190,10 @@ def _server(
     outcome = _examined(server, tree, bad)
     if segment is None:
         return outcome, tree
-    agreed = reference_tree(disk, plan, segment.start, server.head, unread)
-    if agreed is None:
+    world = reference_world(disk, plan, segment.start, server.head, unread)
+    if world is None:
         return outcome, tree
+    agreed = world.tree
     difference = _settled_difference(disk, plan, server, tree, agreed, unread)
     writers = {path: set(changes_of(tree, path)) for path in difference.paths}
     floor = _floor(plan, server, {conflict.path for conflict in reference.conflicts})
@@ -269,22 +276,6 @@ def _own_frames(
         if last < log.reach:
             text = f"{log.path} no longer holds {format_zxid(log.reach)}"
             unread.gone.append(text)
-
-
-def reference_tree(
-    disk: Disk, plan: ReplayPlan, start: SnapshotPlan | None, until: int, unread: Unread
-) -> Tree | None:
-    """The agreed state at a zxid, from the base that is believed."""
-    world = world_of(disk, start)
-    if world is None:
-        return None
-    pieces = tuple(
-        piece for piece in plan.history if piece.last > world.position and piece.first <= until
-    )
-    for entry, _, _ in entries_of(disk, pieces, unread):
-        if world.position < entry.header.zxid <= until:
-            world.apply(entry)
-    return world.tree
 
 
 def _settled_difference(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keepfast.pipeline.decode.events import Rows, SnapshotRows, znode_states
+from keepfast.pipeline.decode.events import Rows, SnapshotRows, znode_sums
 from keepfast.pipeline.decode.known import Known
 from keepfast.pipeline.decode.path_keys import OWN
 from keepfast.pipeline.files.access import open_file
@@ -135,9 +135,11 @@ class SnapshotFacts:
     offset: int | None = None
     fuzzy_until: int = 0
     digest_zxid: int | None = None
-    digest: int | None = None
+    digest: int | None = None  # what it says the tree's was at that zxid
+    digest_version: int | None = None
     znodes: int = 0
     state: int | None = None  # what its znodes add up to: see `decode.events.znode_states`
+    own_digest: int | None = None  # the tree digest of its znodes
     sessions: tuple[int, ...] = ()  # of one at the start of an epoch
     config: str = ""  # /zookeeper/config, which 3.5 and later write
     is_odd: bool = False  # some znode is as no sequence of transactions makes it: see `scan.forms`
@@ -388,11 +390,11 @@ def _sound_snapshot(file: ReadFile, facts: SnapshotFacts) -> SnapshotFacts | Non
     found = SnapshotRows(file, facts.path)
     forms: list[FormRows] = []
     sessions = np.empty(0, np.int64)
-    state = seen = count = 0
+    state = digest = seen = count = 0
     for rows in found.batches():
         if not forms:
             sessions = np.fromiter(found.reader.sessions, np.int64)
-        state += int(znode_states(rows).sum(dtype=np.uint64))
+        state, digest = map(sum, zip((state, digest), znode_sums(rows), strict=True))
         seen = max(seen, newest_zxid(rows))
         forms.append(form_rows(rows, facts.zxid, sessions, count))
         count += len(rows)
@@ -402,7 +404,8 @@ def _sound_snapshot(file: ReadFile, facts: SnapshotFacts) -> SnapshotFacts | Non
     if info is None or not is_tree(znodes, children):
         return None
     is_any_odd = any(form.is_odd for form in forms) or is_odd(znodes, children)
-    content = SnapshotContent(seen, len(znodes), state & _MASK, found.config, is_any_odd)
+    sums = state & _MASK, digest & _MASK
+    content = SnapshotContent(seen, len(znodes), *sums, found.config, is_any_odd)
     return with_content(facts, info, found.reader.sessions, content)
 
 
@@ -420,6 +423,7 @@ class SnapshotContent:
     seen: int
     znodes: int
     state: int
+    own_digest: int
     config: bytes
     is_odd: bool
     starts: tuple[int, ...] = ()
@@ -436,8 +440,10 @@ def with_content(
         fuzzy_until=max(facts.zxid, info.digest_zxid or 0, info.last_processed or 0, content.seen),
         digest_zxid=info.digest_zxid,
         digest=info.digest,
+        digest_version=info.digest_version,
         znodes=content.znodes,
         state=content.state,
+        own_digest=content.own_digest,
         sessions=tuple(sorted(sessions)) if is_start else (),
         config=content.config.decode("utf-8", "replace"),
         is_odd=content.is_odd,

@@ -20,7 +20,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from keepfast.pipeline.decode.events import SnapshotRows, builtin_rows, znode_states
+from keepfast.pipeline.decode.events import SnapshotRows, builtin_rows, znode_sums
 from keepfast.pipeline.decode.snapshots import read_seals
 from keepfast.pipeline.files.access import open_file
 from keepfast.pipeline.files.layout import is_remote
@@ -57,6 +57,7 @@ class PartSum(msgspec.Struct, frozen=True):
     adler: int = 1
     znodes: int = 0
     state: int = 0
+    own_digest: int = 0
     seen: int = 0
     builtin: int = 0  # how many of Apache's own znodes are in it
     is_odd: bool = False
@@ -153,7 +154,7 @@ def split_of(part: Part) -> SnapshotSplit | None:
 def _map_part(split: SnapshotSplit, index: int) -> Iterator[Keyed]:
     start = split.starts[index]
     stop = split.starts[index + 1] if index + 1 < len(split.starts) else None
-    state = seen = count = builtin = 0
+    state = digest = seen = count = builtin = 0
     is_part_odd = False
     own = builtin_rows()["path"]
     with open_file(split.path) as file:
@@ -163,7 +164,7 @@ def _map_part(split: SnapshotSplit, index: int) -> Iterator[Keyed]:
         for rows in found.part(start, stop, is_guess=True):
             if sessions is None:
                 sessions = np.fromiter(reader.sessions, np.int64)
-            state += int(znode_states(rows).sum(dtype=np.uint64))
+            state, digest = map(sum, zip((state, digest), znode_sums(rows), strict=True))
             seen = max(seen, newest_zxid(rows))
             builtin += int(np.isin(rows["path"], own).sum())
             form = form_rows(rows, split.zxid, sessions, (index << _PLACE_BITS) + count)
@@ -173,7 +174,8 @@ def _map_part(split: SnapshotSplit, index: int) -> Iterator[Keyed]:
             yield from _by_bucket(split, _OF_CHILDREN, form.children, form.children["parent"])
     wanted = sorted(reader.sessions) if index == 0 and counter_of(split.zxid) == 0 else []
     found_sum = PartSum(
-        *(index, reader.first, reader.reach, reader.adler, count, state & _MASK, seen, builtin),
+        *(index, reader.first, reader.reach, reader.adler, count),
+        *(state & _MASK, digest & _MASK, seen, builtin),
         *(is_part_odd, _is_changed(split), found.config, reader.tail),
         *(len(reader.sessions), wanted),
     )
@@ -220,6 +222,7 @@ def split_facts(split: SnapshotSplit, found: Found) -> tuple[SnapshotFacts, bool
         max(part.seen for part in parts),
         sum(part.znodes for part in parts),
         sum(part.state for part in parts) & _MASK,
+        sum(part.own_digest for part in parts) & _MASK,
         next((part.config for part in reversed(parts) if part.config), b""),
         form.is_odd or any(part.is_odd for part in parts),
         tuple(part.first for part in parts),

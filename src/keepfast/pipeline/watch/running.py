@@ -15,10 +15,8 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from keepfast.pipeline.decode.events import Happening, Rows, builtin_rows, znode_states
+from keepfast.pipeline.decode.events import Happening, Rows, builtin_rows, znode_sums
 from keepfast.pipeline.decode.gather import Ints
-from keepfast.pipeline.decode.path_keys import RESERVED
-from keepfast.pipeline.decode.stat_crc import crc_of
 from keepfast.pipeline.replay.digest_sums import LogSum, chain_trouble, span_paths, span_sum
 from keepfast.pipeline.replay.path_states import (
     WINDOW,
@@ -95,10 +93,9 @@ class RunningState:
         position = Position(zxid, exact, known_from=exact)
         for rows in [builtin_rows()] if base is None else snapshot_rows(base.path):
             checkpoint.put_znodes(ensemble, rows)
-            is_counted = rows["marks"] & RESERVED == 0
-            crcs = crc_of(rows["crc"], rows["stat"]).astype(np.uint64)
-            position.digest += int(crcs[is_counted].sum(dtype=np.uint64))
-            position.state += int(znode_states(rows).sum(dtype=np.uint64))
+            state, digest = znode_sums(rows)
+            position.digest += digest
+            position.state += state
         position.digest &= _MASK
         position.state &= _MASK
         return cls(checkpoint, ensemble, position)
