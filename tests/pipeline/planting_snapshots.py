@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from keepfast.tree import CONTAINER_OWNER, Node, encode_node, make_node, persisted, with_owner
-from keepfast.wire import decode_entry
+from keepfast.wire import OpCode, decode_entry
 from tests.pipeline.ensembles import Life, Member, SnapshotFile, packed
 from tests.pipeline.planted import Planted, corroborated, planted_by, with_base
 
@@ -181,6 +181,62 @@ def orphan(life: Life) -> Planted | None:
     stat = zxid + zxid + stat[16:52] + zxid
     snapshot.nodes.append(("/orphan", encode_node("/orphan", make_node(b"", -1, stat))))
     return planted_by("A10", member)
+
+
+def _sessions_in(snapshot: SnapshotFile) -> tuple[dict[int, int], bytes]:
+    """The table of sessions, and what comes after it in the head."""
+    (count,) = struct.unpack_from(">i", snapshot.head, 16)
+    end = 20 + 12 * count
+    return dict(struct.iter_unpack(">qi", snapshot.head[20:end])), snapshot.head[end:]
+
+
+def _with_table(life: Life, kind: str) -> Planted | None:
+    """Change one session in the table of a snapshot that the records of its epoch explain."""
+    said = {
+        type_: {
+            (entry.header.session_id, zxid)
+            for zxid, raw in life.history
+            if (entry := decode_entry(raw)).header.type == type_
+        }
+        for type_ in (OpCode.CREATE_SESSION, OpCode.CLOSE_SESSION)
+    }
+    choices = []
+    for member in life.members:
+        for snapshot in member.snapshots.values():
+            z = snapshot.zxid
+            if not corroborated(life, member, snapshot):
+                continue
+            wanted = OpCode.CLOSE_SESSION if kind == "session-ended" else OpCode.CREATE_SESSION
+            named = {s for s, at in said[wanted] if at < z and at >> 32 == z >> 32}
+            if kind != "session-ended":
+                named &= set(life.tree.sessions)
+            choices += [(member, snapshot, session) for session in sorted(named)]
+    if not choices:
+        return None
+    member, snapshot, session = life.random.choice(choices)
+    table, rest = _sessions_in(snapshot)
+    if kind == "session-missing":
+        del table[session]
+    else:
+        table[session] = table.get(session, 6000) + (kind == "session-timeout")
+    head = snapshot.head[:16] + struct.pack(">i", len(table))
+    snapshot.head = head + b"".join(struct.pack(">qi", *one) for one in table.items()) + rest
+    return planted_by("A10", member, kind=kind)
+
+
+def lost_session(life: Life) -> Planted | None:
+    """A session that is open is not in the table of a snapshot."""
+    return _with_table(life, "session-missing")
+
+
+def ended_session(life: Life) -> Planted | None:
+    """A session that ended is in the table of a snapshot."""
+    return _with_table(life, "session-ended")
+
+
+def altered_timeout(life: Life) -> Planted | None:
+    """A session has another timeout in the table of a snapshot."""
+    return _with_table(life, "session-timeout")
 
 
 def bad_form(life: Life) -> Planted | None:

@@ -132,6 +132,7 @@ class LogEvents:
     has_unknown_digests: bool = False  # of a version that cannot be computed
     sessions: set[int] = field(default_factory=set)  # of those that were asked for, seen in headers
     config: tuple[int, bytes] | None = None  # the newest membership change
+    session_rows: list[Rows] = field(default_factory=list)
 
     def rows(self) -> Rows:
         """All events, with the distance to the first digest that covers each."""

@@ -143,6 +143,12 @@ class SnapshotReader:
             self.problem, self.problem_offset = error.reason, error.offset
             raise
 
+    def read_sessions(self) -> dict[int, int]:
+        """The table of sessions, and no more of the file; raises CorruptSnapshot."""
+        name = self._origin.file
+        self._open(SnapshotCursor(_pieces(self._file, self._packing, name), name))
+        return self.sessions
+
     def part(self, start: int, stop: int | None, *, is_guess: bool) -> Iterator[Nodes]:
         """The znodes that begin in a range of bytes of a file that is not packed.
 
@@ -177,12 +183,15 @@ class SnapshotReader:
         raise CorruptSnapshot("no znode begins where one should", self._origin.file, start)
 
     def _read_head(self, stream: SnapshotCursor) -> None:
+        self._open(stream)
+        self._read_acls(stream)
+
+    def _open(self, stream: SnapshotCursor) -> None:
         if self._file.size() == 0:
             raise CorruptSnapshot("is empty", self._origin.file, 0)
         if stream.take(_HEADER_SIZE, "the header")[:4] != _MAGIC:
             raise CorruptSnapshot("does not begin with ZKSN: not a snapshot", None, 0)
         self._read_sessions(stream)
-        self._read_acls(stream)
 
     def _in_batches(self, stream: SnapshotCursor, stop: int | None) -> Iterator[Nodes]:
         for view, base, offsets in self._read_nodes(stream, stop):

@@ -529,6 +529,7 @@ def conclude(
         *shared.stated_digests(view, outcome),
         *shared.digests(view, agreement, outcome),
         *shared.forgotten_sessions(view, outcome),
+        *shared.session_tables(view, outcome),
         *shared.tree_checks(view, outcome),
         *shared.configuration(view, agreement, outcome),
         *shared.roles(view),

@@ -167,7 +167,7 @@ def snapshot_conflicts(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[F
     if outcome.uneven_snapshots:
         yield Finding(
             *("A5", "uneven-stat", NOTE, view.name),
-            f"cversion, pzxid or sessions are uneven in {len(outcome.uneven_snapshots)} snapshots, "
+            f"cversion or pzxid are uneven in {len(outcome.uneven_snapshots)} snapshots, "
             "as Apache leaves them after a fuzzy one",
             _NO_ACTION,
             file=outcome.uneven_snapshots[0],
@@ -243,10 +243,39 @@ def forgotten_sessions(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[F
         )
 
 
-def _sessions(ids: Iterable[int]) -> str:
+_TABLES = {
+    "missing": "lacks {}, open then by the records: a server that leads with it answers those "
+    "clients that they have expired",
+    "ended": "holds {}, ended before by the records",
+    "timeout": "has another timeout than the records for {}",
+    "unknown": "holds {}, which no record began and most others do not know; Apache keeps such "
+    "after a TRUNC",
+}
+
+
+def session_tables(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[Finding]:
+    """A10: the tables of sessions in snapshots."""
+    for one in outcome.session_tables:
+        is_note = one.doubt == "unknown"
+        names = _sessions(one.sessions, one.count)
+        yield Finding(
+            *("A10", f"session-{one.doubt}", NOTE if is_note else WARNING, view.name),
+            f"its table of sessions {_TABLES[one.doubt].format(names)}",
+            f"{_NO_ACTION} It ends by itself."
+            if is_note
+            else advice_of("wrong-snapshot", one.server, others_of(view, one.server)),
+            "" if is_note else cause_of("wrong-snapshot"),
+            server=one.server,
+            file=one.path,
+            first_zxid=one.zxid,
+        )
+
+
+def _sessions(ids: Iterable[int], count: int = 0) -> str:
     names = sorted({f"{id & ((1 << 64) - 1):#x}" for id in ids})
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"session {shown}" if len(names) == 1 else f"{len(names)} sessions ({shown})"
+    count = max(count, len(names))
+    shown = ", ".join(names[:5]) + (", ..." if count > 5 else "")
+    return f"session {shown}" if count == 1 else f"{count} sessions ({shown})"
 
 
 def tree_checks(view: EnsembleView, outcome: ReplayOutcome) -> Iterator[Finding]:

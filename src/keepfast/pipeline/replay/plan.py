@@ -176,6 +176,18 @@ class WrongDigest:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionTrouble:
+    """A snapshot whose table of sessions is not what the records make."""
+
+    server: str
+    path: str
+    zxid: int
+    doubt: str  # missing, ended, timeout or unknown
+    count: int
+    sessions: tuple[int, ...]  # the first ones
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayOutcome:
     """What the replay of one ensemble found."""
 
@@ -190,6 +202,7 @@ class ReplayOutcome:
     forgotten: tuple[ForgottenSessions, ...] = ()
     replayed: int = 0
     wrong_digests: tuple[WrongDigest, ...] = ()
+    session_tables: tuple[SessionTrouble, ...] = ()
 
 
 # -- making a plan ---------------------------------------------------------------------------------

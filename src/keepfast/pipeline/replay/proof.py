@@ -10,14 +10,17 @@ first one after it (`replaying`), and that says what is wrong, with whom, and in
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 
 from keepfast.pipeline.replay.digest_sums import chain_trouble
 from keepfast.pipeline.replay.plan import Piece, ReplayPlan, SnapshotPlan, digests_at, is_next
 from keepfast.pipeline.replay.relational import ChainPlan, ChainSums, LogPart, SnapshotCut
+from keepfast.pipeline.replay.session_tables import SessionDoubt, TableCut
 from keepfast.storage import replay
-from keepfast.wire import MAX_COUNTER, counter_of
+from keepfast.wire import MAX_COUNTER, counter_of, epoch_of
 
 _MASK = (1 << 64) - 1
 _PART_BYTES = 32 << 20
@@ -40,7 +43,9 @@ class ChainProof:
     config: tuple[int, str] | None = None
     sessions: tuple[int, ...] = ()  # of those that were asked for, named by a record
     seen: tuple[SnapshotPlan, ...] = ()  # those that are looked at with a range in trouble
-    digests: tuple[tuple[int, int], ...] = ()  # that records state at zxids of snapshots' digests
+    tables: tuple[SessionDoubt, ...] = ()
+    # That records state at the zxids of snapshots' digests. None: digests are not asked for.
+    digests: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +88,25 @@ def _belongs(zxid: int, last: int) -> bool:
 
 def chain_plans(plan: ReplayPlan) -> list[ChainPlan]:
     """What is summed up for each chain."""
-    return [_chain_plan(plan, chain) for chain in chains_of(plan)]
+    return [chain_plan(plan, chain) for chain in chains_of(plan)]
 
 
-def _chain_plan(plan: ReplayPlan, chain: ReplayChain) -> ChainPlan:
+def chain_plan(plan: ReplayPlan, chain: ReplayChain) -> ChainPlan:
+    """What is summed up for one chain."""
     base = chain.base
     first = 0 if base is None else base.zxid
     parts = [
         part for piece in chain.pieces if piece.last > first for part in _log_parts(piece, first)
     ]
-    cuts = tuple(SnapshotCut(s.path, s.zxid, until_of(s), s.starts) for s in chain.snapshots)
+    weak = _weak_joins(plan, chain)
+    befores = [before for before, _ in weak]
+    cuts = tuple(
+        SnapshotCut(
+            *(s.path, s.zxid, until_of(s), s.starts),
+            TableCut(s.zxid, _table_until(chain, s), bisect_left(befores, s.zxid)),
+        )
+        for s in chain.snapshots
+    )
     sessions = {session for s in chain.snapshots for session in s.sessions}
     return ChainPlan(
         tuple(parts),
@@ -106,7 +120,27 @@ def _chain_plan(plan: ReplayPlan, chain: ReplayChain) -> ChainPlan:
         digests_at(chain.snapshots),
         () if base is None else base.starts,
         0 if base is None else base.znodes,
+        tuple(after for _, after in weak),
     )
+
+
+def _weak_joins(plan: ReplayPlan, chain: ReplayChain) -> list[tuple[int, int]]:
+    """The changes of epoch that fewer than two servers show: there records may be missing."""
+    shown = {after for _, after in plan.joins}
+    return [
+        (before.last, piece.first)
+        for before, piece in pairwise(chain.pieces)
+        if epoch_of(before.last) != epoch_of(piece.first) and piece.first not in shown
+    ]
+
+
+def _table_until(chain: ReplayChain, snapshot: SnapshotPlan) -> int:
+    """Up to which record a table of sessions may be ahead."""
+    if snapshot.stated is not None and snapshot.stated.is_own:
+        # Nothing was applied while it was written, but perhaps a session of what came next.
+        return _records_after(chain.pieces, snapshot.zxid, 1)
+    after = _records_after(chain.pieces, snapshot.zxid, replay.GRACE)
+    return max(after, snapshot.fuzzy_until + replay.GRACE)
 
 
 def _log_parts(piece: Piece, after: int) -> list[LogPart]:
@@ -129,7 +163,7 @@ def proofs_of(plan: ReplayPlan, sums: Sequence[ChainSums]) -> tuple[ChainProof, 
     """What the sums of all chains of a history prove."""
     chains = chains_of(plan)
     return tuple(
-        _proof(chain, _chain_plan(plan, chain), found)
+        _proof(chain, chain_plan(plan, chain), found)
         for chain, found in zip(chains, sums, strict=True)
     )
 
@@ -159,6 +193,7 @@ def _proof(chain: ReplayChain, plan: ChainPlan, sums: ChainSums) -> ChainProof:
         None if config is None else (config[0], config[1].decode("utf-8", "replace")),
         tuple(sorted({session for span in sums.spans for session in span.sessions})),
         tuple(s for s in chain.snapshots if s not in good),
+        tuple(sums.sessions),
         tuple(one for span in sums.spans for one in span.wanted),
     )
 
@@ -237,7 +272,8 @@ def closer_look(plan: ReplayPlan, proof: ChainProof) -> CloserLook:
 
 def _records_after(history: Sequence[Piece], zxid: int, count: int) -> int:
     """The zxid this many records after one; beyond all if there are fewer."""
-    for piece in history:
+    at = bisect_right(history, zxid, key=lambda piece: piece.last)
+    for piece in islice(history, at, None):
         low = max(piece.first, zxid + 1)
         left = piece.last - low + 1
         if left >= count:

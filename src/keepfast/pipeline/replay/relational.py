@@ -32,6 +32,7 @@ from keepfast.pipeline.decode.events import (
 from keepfast.pipeline.decode.frames import Frames, read_frames
 from keepfast.pipeline.decode.gather import Bools, Ints, among
 from keepfast.pipeline.decode.hashing import Hashes
+from keepfast.pipeline.decode.session_rows import listed_sessions, logged_sessions, session_keys
 from keepfast.pipeline.files.access import open_file
 from keepfast.pipeline.keyed import Found, Keyed, work_here
 from keepfast.pipeline.replay.digest_sums import (
@@ -52,15 +53,23 @@ from keepfast.pipeline.replay.path_states import (
     sums_of,
     window_states,
 )
+from keepfast.pipeline.replay.session_tables import (
+    SessionDoubt,
+    TableCut,
+    doubts_of,
+    joined_rows,
+    merged,
+)
 from keepfast.wire import CorruptSnapshot
 
-# Keys that are neither a bucket of paths nor a part of a snapshot: what is summed over the whole
-# chain, and, from _SPANS on downwards, the spans of the logs.
-_TOTALS, _SPANS = -1, -2
+# Keys that are neither a bucket nor a part of a snapshot: what is summed over the whole chain, the
+# doubts about sessions, and, from _SPANS on downwards, the spans of the logs.
+_TOTALS, _SESSIONS, _SPANS = -1, -2, -3
 # Before a blob under the key of a span: whose it is.
 _OF_LOG, _OF_PATHS = b"L", b"P"
 _SPAN_PARTS = 32
 _BUCKET_RECORDS = 400_000
+_BUCKET_OF_SESSIONS_RECORDS = 4_000_000
 _MASK = (1 << 64) - 1
 _LAST = np.iinfo(np.int64).max
 
@@ -84,6 +93,7 @@ class SnapshotCut:
     zxid: int
     until: int
     starts: tuple[int, ...] = ()  # where its parts begin, if it is read in several
+    table: TableCut | None = None  # of its sessions; None: they are not looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +120,27 @@ class ChainPlan:
     digests_at: tuple[int, ...] = ()  # the zxids whose records' digests are asked for
     base_starts: tuple[int, ...] = ()  # where the parts of the base begin
     base_znodes: int = 0
+    eras: tuple[int, ...] = ()  # the records that begin an epoch as one server alone shows
 
     @property
     def indexes(self) -> Sequence[int]:
-        """The parts of the base as negative numbers, those of the logs from 0 on."""
-        return range(-max(1, len(self.base_starts)), len(self.parts))
+        """Parts of the base as negative numbers, those of logs from 0 on, then tables of cuts."""
+        return range(-max(1, len(self.base_starts)), len(self.parts) + len(self.cuts))
 
     @property
     def buckets(self) -> int:
-        """How many buckets of paths there are: few enough that each is worth a task."""
+        """How many buckets there are: few enough that each is worth a task."""
+        return self.path_buckets + self.session_buckets
+
+    @property
+    def path_buckets(self) -> int:
+        """How many of them are of paths."""
         return max(4, -(-(self.records + self.base_znodes) // _BUCKET_RECORDS))
+
+    @property
+    def session_buckets(self) -> int:
+        """How many are of sessions; they come after those of paths."""
+        return -(-max(1, self.records) // _BUCKET_OF_SESSIONS_RECORDS) if self.cuts else 0
 
     @property
     def has_prelude(self) -> bool:
@@ -148,8 +169,13 @@ class ChainPlan:
         return map_part(self, index)
 
     def reduce(self, key: int, blobs: Iterable[bytes]) -> Iterator[Keyed]:
-        """What a bucket of paths sums to."""
-        return ((key, blob) for blob in blobs) if key < 0 else reduce_bucket(self, blobs)
+        """What a bucket of paths sums to, or the doubts about a bucket of sessions."""
+        if key < 0:
+            return ((key, blob) for blob in blobs)
+        if key >= self.path_buckets:
+            found = msgspec.msgpack.encode(session_doubts(self, blobs))
+            return iter([(_SESSIONS, found)])
+        return reduce_bucket(self, blobs)
 
     def finish(self, key: int, blobs: Iterable[bytes]) -> list[bytes]:
         """The sums of a span, of the chain, or of a part of a snapshot."""
@@ -209,6 +235,7 @@ class ChainSums:
     first_odd: int
     problem: str
     windows: dict[int, SnapshotSum]  # by the index of the snapshot
+    sessions: list[SessionDoubt]
 
 
 # -- map -------------------------------------------------------------------------------------------
@@ -226,14 +253,58 @@ def map_part(plan: ChainPlan, index: int, *, is_closing: bool = False) -> Iterat
             # It was sound when it was looked at: gone, or changed since.
             yield _TOTALS, msgspec.msgpack.encode(_no_totals(plan, f"{plan.base}: {error}"))
         return
-    rows, summed = part_events(plan, index)
+    if index >= len(plan.parts):
+        if not is_closing:
+            yield from _map_table(plan, index - len(plan.parts))
+        return
+    found, summed = read_part(plan, index)
+    rows = found.rows()
     yield from _by_bucket(plan, index, rows[about_sessions(rows)] if is_closing else rows)
     if not is_closing:
+        yield from _sessions_by_bucket(plan, found.session_rows)
         yield _SPANS - index // _SPAN_PARTS, _OF_LOG + msgspec.msgpack.encode(summed)
 
 
-def part_events(plan: ChainPlan, index: int) -> tuple[Rows, LogSum]:
-    """All events of one part of the logs, and what it states by itself."""
+def _map_table(plan: ChainPlan, number: int) -> Iterator[Keyed]:
+    path = plan.cuts[number].path
+    try:
+        with open_file(path) as file:
+            rows = listed_sessions(file, path, number)
+    except (CorruptSnapshot, OSError):
+        return  # it was sound when it was looked at; whoever reads its znodes again says so
+    yield from _sessions_by_bucket(plan, [rows])
+
+
+def _sessions_by_bucket(plan: ChainPlan, found: list[np.ndarray]) -> Iterator[Keyed]:
+    rows = joined_rows([one.tobytes() for one in found])
+    if not plan.cuts or not len(rows):
+        return
+    bucket = session_keys(rows) % np.uint64(plan.session_buckets)
+    for key in np.unique(bucket).tolist():
+        yield plan.path_buckets + int(key), rows[bucket == key].tobytes()
+
+
+def session_doubts(plan: ChainPlan, blobs: Iterable[bytes]) -> list[SessionDoubt]:
+    """The doubts about a bucket of sessions, or about all of them."""
+    tables = [cut.table or TableCut(_LAST, _LAST, len(plan.eras)) for cut in plan.cuts]
+    eras = np.array(plan.eras, np.int64)
+    return doubts_of(joined_rows(blobs), tables, eras, starts_empty=plan.base is None)
+
+
+def session_doubts_here(plan: ChainPlan) -> list[SessionDoubt]:
+    """All doubts about the sessions of a chain, computed in this process and without its sums."""
+    found: list[Keyed] = []
+    for index in range(len(plan.parts) + len(plan.cuts) if plan.cuts else 0):
+        if index < len(plan.parts):
+            events, _ = read_part(plan, index, is_all=False)
+            found += _sessions_by_bucket(plan, events.session_rows)
+        else:
+            found += _map_table(plan, index - len(plan.parts))
+    return merged(session_doubts(plan, [blob for _, blob in found]))
+
+
+def read_part(plan: ChainPlan, index: int, *, is_all: bool = True) -> tuple[LogEvents, LogSum]:
+    """All events of one part of the logs, and what it states by itself; or only its sessions."""
     part = plan.parts[index]
     found = LogEvents()
     reach = -1
@@ -244,11 +315,13 @@ def part_events(plan: ChainPlan, index: int) -> tuple[Rows, LogSum]:
                 if isinstance(item, Frames):
                     frames = _wanted(item, part, reach)
                     if len(frames.offsets):
-                        add_frames(found, frames, frozenset(plan.sessions))
+                        found.session_rows.append(logged_sessions(frames))
+                        if is_all:
+                            add_frames(found, frames, frozenset(plan.sessions))
                         reach = int(frames.headers["zxid"][-1])
     except OSError as error:
         problem = f"{part.path} can no longer be read: {error.strerror or error}"
-    return found.rows(), _log_sum(plan, index, found, reach, problem)
+    return found, _log_sum(plan, index, found, reach, problem)
 
 
 def about_sessions(rows: Rows) -> Bools:
@@ -283,9 +356,10 @@ def _by_bucket(plan: ChainPlan, index: int, rows: Rows) -> Iterator[Keyed]:
         everywhere = rows["kind"] == Happening.SESSION_GONE
         common, rows = rows[everywhere].tobytes(), rows[~everywhere]
     # As short numbers, which are sorted in one pass, whatever the number of buckets.
-    bucket = (rows["path"] % np.uint64(plan.buckets)).astype(np.min_scalar_type(plan.buckets))
+    count = plan.path_buckets
+    bucket = (rows["path"] % np.uint64(count)).astype(np.min_scalar_type(count))
     order = np.argsort(bucket, kind="stable")
-    rows, ends = rows[order], np.cumsum(np.bincount(bucket, minlength=plan.buckets)).tolist()
+    rows, ends = rows[order], np.cumsum(np.bincount(bucket, minlength=count)).tolist()
     for key, (start, end) in enumerate(pairwise([0, *ends])):
         if end > start or common:
             yield key, head + rows[start:end].tobytes() + common
@@ -397,6 +471,9 @@ def finish(plan: ChainPlan, key: int, blobs: Iterable[bytes]) -> bytes:
     """Put together what all buckets gave under one key."""
     if key == _TOTALS:
         return msgspec.msgpack.encode(_sum_of_totals(plan, blobs))
+    if key == _SESSIONS:
+        doubts = [msgspec.msgpack.decode(blob, type=list[SessionDoubt]) for blob in blobs]
+        return msgspec.msgpack.encode(merged(one for some in doubts for one in some))
     if key <= _SPANS:
         logs, paths = [], []
         for blob in blobs:
@@ -451,9 +528,12 @@ def collected(plan: ChainPlan, found: Found) -> ChainSums:
     spans: list[SpanSum] = []
     windows: dict[int, SnapshotSum] = {}
     totals = _no_totals(plan)
+    sessions: list[SessionDoubt] = []
     for key, (blob,) in found.items():
         if key == _TOTALS:
             totals = msgspec.msgpack.decode(blob, type=ChainTotals)
+        elif key == _SESSIONS:
+            sessions = msgspec.msgpack.decode(blob, type=list[SessionDoubt])
         elif key <= _SPANS:
             spans.append(msgspec.msgpack.decode(blob, type=SpanSum))
         else:
@@ -469,6 +549,7 @@ def collected(plan: ChainPlan, found: Found) -> ChainSums:
         totals.first_odd,
         totals.problem,
         windows,
+        sessions,
     )
 
 

@@ -412,8 +412,10 @@ class HistoryReplay:
         difference = compare_trees(left.tree, right.tree)
         if difference.is_real:
             return False
-        names = {s.path for s in (left.supporters + right.supporters)}
-        self._reference.uneven += sorted(names)
+        if difference.uneven:
+            # Sessions may differ as well: `session_tables` judges those.
+            names = {s.path for s in (left.supporters + right.supporters)}
+            self._reference.uneven += sorted(names)
         return True
 
     def _unite(self, left: ReplayedTree, right: ReplayedTree) -> None:

@@ -7,7 +7,7 @@ is how a hole and a record that was never committed become data that clients see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from keepfast.pipeline.agreement.voters import config_in
 from keepfast.pipeline.findings.document import TreeDiff, ZnodeDifference
@@ -18,21 +18,24 @@ from keepfast.pipeline.replay.plan import (
     ReplayPlan,
     ServerOutcome,
     ServerPlan,
+    SessionTrouble,
     SnapshotPlan,
 )
-from keepfast.pipeline.replay.proof import ChainProof, closer_look
+from keepfast.pipeline.replay.proof import ChainProof, chain_plan, chains_of, closer_look
 from keepfast.pipeline.replay.records import (
     Unread,
     apply_leniently,
     entries_of,
     touched_paths,
 )
+from keepfast.pipeline.replay.relational import session_doubts_here
 from keepfast.pipeline.replay.replaying import (
     GRACE,
     HistoryReplay,
     Reference,
     Segment,
 )
+from keepfast.pipeline.replay.session_tables import SessionDoubt, troubles_of
 from keepfast.pipeline.replay.stated_digests import reference_world, wrong_digests
 from keepfast.pipeline.replay.trees import (
     TreeDifference,
@@ -95,6 +98,7 @@ def replay_ensemble(
         for entry, _, _ in entries_of(disk, plan.buried, unread)
         for path in touched_paths(entry.body)
     }
+    tables = _session_tables(plan, proofs, reference)
     digests = wrong_digests(disk, plan, reference, unread)
     unchecked += reference.unchecked + unread.gone + unread.undecodable
     return ReplayOutcome(
@@ -109,7 +113,23 @@ def replay_ensemble(
         tuple(reference.forgotten),
         reference.replayed,
         tuple(digests),
+        tuple(tables),
     )
+
+
+def _session_tables(
+    plan: ReplayPlan, proofs: tuple[ChainProof, ...] | None, reference: Reference
+) -> list[SessionTrouble]:
+    """What is wrong with the tables of sessions in snapshots whose znodes are right."""
+    right = reference.believed - {conflict.path for conflict in reference.conflicts}
+    found: list[SessionTrouble] = []
+    for number, chain in enumerate(chains_of(plan)):
+        if proofs is not None:
+            doubts: Sequence[SessionDoubt] = proofs[number].tables
+        else:
+            doubts = session_doubts_here(chain_plan(plan, chain))
+        found += troubles_of(doubts, chain.snapshots, right, plan.electorate)
+    return found
 
 
 def _replayed(
@@ -135,8 +155,9 @@ def _proven_reference(
         reference.segments += [
             Segment(max(s.fuzzy_until + GRACE, start), last, s) for s in proof.good
         ]
-        reference.believed |= {s.path for s in proof.good}
-        reference.record_digests |= dict(proof.digests)
+        if proof.digests is not None:
+            reference.believed |= {s.path for s in proof.good}
+            reference.record_digests |= dict(proof.digests)
         reference.configs += [proof.config] if proof.config else []
         reference.forgotten += _forgotten(plan, proof)
         if proof.has_unknown_digests:

@@ -36,12 +36,11 @@ class TreeDifference:
     """What two trees do not have in common.
 
     `paths` differ in what clients see as content; `uneven` only in cversion or pzxid of a parent,
-    which Apache itself gets wrong after a fuzzy snapshot; `sessions` are on one side only.
+    which Apache itself gets wrong after a fuzzy snapshot.
     """
 
     paths: tuple[str, ...] = ()
     uneven: tuple[str, ...] = ()
-    sessions: tuple[int, ...] = ()
 
     @property
     def is_real(self) -> bool:
@@ -66,10 +65,7 @@ def compare_trees(left: Tree, right: Tree) -> TreeDifference:
         elif here.stat != there.stat:
             uneven.append(path)
     paths += [path for path in right.paths() if path != CONFIG and left.find(path) is None]
-    sessions = left.sessions.items() ^ right.sessions.items()
-    return TreeDifference(
-        tuple(sorted(paths)), tuple(sorted(uneven)), tuple(sorted({key for key, _ in sessions}))
-    )
+    return TreeDifference(tuple(sorted(paths)), tuple(sorted(uneven)))
 
 
 def content_of(tree: Tree, path: str) -> tuple[object, ...] | None:

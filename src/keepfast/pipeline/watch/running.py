@@ -36,7 +36,7 @@ from keepfast.pipeline.replay.relational import (
     LogPart,
     about_sessions,
     check_window,
-    part_events,
+    read_part,
     snapshot_rows,
 )
 from keepfast.pipeline.watch.checkpoint import CHANGE, Checkpoint
@@ -139,12 +139,15 @@ class RunningState:
         plan = ChainPlan(
             tuple(parts), None, position.zxid, exact, (), closes_lists=lists_ephemerals
         )
-        found = [part_events(plan, index) for index in range(len(parts))]
+        found = [read_part(plan, index) for index in range(len(parts))]
         logs = [summed for _, summed in found]
         if any(log.problem for log in logs) or max(log.reach for log in logs) < high:
             raise StateLost("records can no longer be read")
-        events = np.concatenate([rows for rows, _ in found])
-        numbers = np.repeat(np.arange(len(found)), [len(rows) for rows, _ in found])
+        rows = [events.rows() for events, _ in found]
+        events, numbers = (
+            np.concatenate(rows),
+            np.repeat(np.arange(len(rows)), list(map(len, rows))),
+        )
         events, numbers, bare = self._with_closed(events, numbers, lists_ephemerals)
         touched = np.unique(events["path"])
         base = self.checkpoint.znodes(self.ensemble, touched)
