@@ -98,6 +98,17 @@ def test_seed_of_the_campaign_that_was_once_missed(
     assert planted.found_in(result)
 
 
+def test_session_that_a_table_lacks__its_later_ephemerals_are_orphans_by_sums_too(
+    tmp_path: Path,
+) -> None:
+    life, planted = damaged(345)
+    place = str(life.write_files(tmp_path / "e"))
+    on_tree, summed = (audit_here([place], one).ensembles for one in (AuditOptions(), SUMMED))
+    assert summed == on_tree
+    assert {f.kind for f in planted.found_in(summed[0])} == {"session-missing"}
+    assert "orphan-ephemeral" in {f.kind for f in summed[0].findings}
+
+
 @pytest.mark.parametrize("is_summed", [False, True], ids=["tree", "sums"])
 @pytest.mark.parametrize(("planter", "seed"), ONCE_MISSED)
 def test_damage_that_was_once_missed(

@@ -76,10 +76,13 @@ def replay_ensemble(
     right = {s.path for proof in proofs or () for s in proof.good} | set(reference.uneven)
     # The base of a chain counts as right until others contradict it.
     right -= {conflict.path for conflict in reference.conflicts}
+    tables = _session_tables(plan, proofs, reference)
+    # A server that lacks a session has orphans once records make ephemerals of it.
+    lacking = {table.path for table in tables if table.doubt == "missing"}
     outcomes: list[ServerOutcome] = []
     trees: dict[str, tuple[int, Tree]] = {}
     for server in plan.servers:
-        has_right_base = server.base is None or server.base.path in right
+        has_right_base = server.base is None or server.base.path in right - lacking
         wanted = is_small or server.is_suspect or not has_right_base
         gone = Unread()
         outcome, tree = _server(disk, plan, server, reference, wanted, gone)
@@ -98,7 +101,6 @@ def replay_ensemble(
         for entry, _, _ in entries_of(disk, plan.buried, unread)
         for path in touched_paths(entry.body)
     }
-    tables = _session_tables(plan, proofs, reference)
     digests = wrong_digests(disk, plan, reference, unread)
     unchecked += reference.unchecked + unread.gone + unread.undecodable
     return ReplayOutcome(
