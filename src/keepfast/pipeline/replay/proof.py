@@ -11,6 +11,7 @@ first one after it (`replaying`), and that says what is wrong, with whom, and in
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -66,13 +67,13 @@ def chains_of(plan: ReplayPlan) -> list[ReplayChain]:
         else:
             groups.append([piece])
     chains = []
-    waiting = list(plan.snapshots)
+    waiting = deque(plan.snapshots)
     for number, group in enumerate(groups):
         first, last = group[0].first, group[-1].last
         starts_empty = plan.starts_empty and number == 0
         own = []
         while waiting and _belongs(waiting[0].zxid, last):
-            snapshot = waiting.pop(0)
+            snapshot = waiting.popleft()
             if starts_empty or snapshot.zxid >= first or is_next(first, snapshot.zxid):
                 own.append(snapshot)
         if own or starts_empty:
@@ -173,12 +174,14 @@ def _proof(chain: ReplayChain, plan: ChainPlan, sums: ChainSums) -> ChainProof:
     if sums.odd:
         trouble.append((sums.first_odd, chain.pieces[-1].last))
     good: list[SnapshotPlan] = []
+    seen: list[SnapshotPlan] = []
     expected = 0
     for index, (snapshot, cut) in enumerate(zip(chain.snapshots, plan.cuts, strict=True)):
         expected = (expected + int(sums.states[index])) & _MASK
         if _is_right(chain, plan, sums, index, expected):
             good.append(snapshot)
         else:
+            seen.append(snapshot)
             trouble.append((snapshot.zxid, cut.until))
     configs = [span.config for span in sums.spans if span.config is not None]
     config = max(configs, default=None)
@@ -192,7 +195,7 @@ def _proof(chain: ReplayChain, plan: ChainPlan, sums: ChainSums) -> ChainProof:
         any(span.has_unknown_digests for span in sums.spans),
         None if config is None else (config[0], config[1].decode("utf-8", "replace")),
         tuple(sorted({session for span in sums.spans for session in span.sessions})),
-        tuple(s for s in chain.snapshots if s not in good),
+        tuple(seen),
         tuple(sums.sessions),
         tuple(one for span in sums.spans for one in span.wanted),
     )
