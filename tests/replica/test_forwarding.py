@@ -90,7 +90,8 @@ class Learner:
                 self.replica.revalidated(asked.session_id, is_valid, proposed, self.received)
             else:
                 request = decode_forwarded_request(packet.data or b"")
-                decoded = decode_request(request.type, request.body, 0, 1 << 20)
+                is_end = request.type == OpCode.CLOSE_SESSION
+                decoded = None if is_end else decode_request(request.type, request.body, 0, 1 << 20)
                 self.propose(request.session_id, request.cxid, request.type, decoded)
 
     def commit(self, count: int | None = None) -> None:
@@ -195,6 +196,22 @@ def test_write_through_another_server_that_comes_late__no_answer_is_made_of_its_
     learner.commit()
     # As on Apache: who asked does not learn what became of it, and connects again.
     assert client.replies() == []
+    assert not client.connection.is_open
+
+
+def test_end_of_the_session__is_not_answered_by_the_refusal_of_an_older_write() -> None:
+    learner = Learner(tells=True)
+    client = learner.connected()
+    client.send(1, OpCode.CLOSE_SESSION, None)
+    # Of a write with the same xid, which the server that the client came from forwarded too late.
+    learner.propose(SESSION, 1, OpCode.ERROR, KeeperError(ErrorCode.SESSION_MOVED))
+    learner.serve()
+    learner.commit(1)
+    assert client.replies() == []
+    assert client.connection.is_open
+    learner.commit()
+    (reply,) = client.take()
+    assert codec_of(ReplyHeader).decode(reply) == ReplyHeader(1, learner.received, 0)
     assert not client.connection.is_open
 
 

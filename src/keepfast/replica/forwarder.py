@@ -140,8 +140,10 @@ class Forwarder:
         if (
             found.waiting.xid != cxid
             or zxid <= found.connection.moved_at
-            # The end of a silent session is nobody's request, whatever its cxid is.
-            or (type_ == _CLOSE_SESSION and found.waiting.op != _CLOSE_SESSION)
+            # The end of a silent session is nobody's request, whatever its cxid is; and a request
+            # to end one has no other outcome: this is what became of a write that the client sent
+            # through another server.
+            or (type_ == _CLOSE_SESSION) is not (found.waiting.op == _CLOSE_SESSION)
         ):
             return None
         queue.popleft()
