@@ -147,6 +147,7 @@ class History:
             self._settle([self._ask("create", 0, Create(ROOT, b"", _OPEN, 0))])
             self._adopt_tree()
         while self._summary.operations < operations and not self._abandoned.is_set():
+            self._wait_until_connected()
             asked: list[Asked] = []
             while len(asked) < min(batch, operations - self._summary.operations):
                 asked.extend(self._next())
@@ -241,6 +242,19 @@ class History:
                 raise _AbandonedError
             if time.monotonic() > deadline:
                 raise NotReadyError(f"not in {_MAX_WAIT_S} s: {what}")
+
+    def _wait_until_connected(self) -> None:
+        """Ask nothing of a client without a connection.
+
+        kazoo wakes its thread by a byte per request, and nobody reads them meanwhile: some 280 of
+        them, and everyone who asks waits without end, also to stop the client.
+        """
+        deadline = time.monotonic() + _MAX_WAIT_S
+        while not all(client.connected for client in self._clients):
+            if self._abandoned.wait(_WAIT_STEP_S):
+                raise _AbandonedError
+            if time.monotonic() > deadline:
+                raise NotReadyError(f"not in {_MAX_WAIT_S} s: the connections again")
 
     def _learn(self, one: Asked) -> str:
         request, answer = one.request, one.result.value
