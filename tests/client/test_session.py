@@ -242,6 +242,10 @@ def test_refused_credential__ends_the_session() -> None:
         with pytest.raises(OperationFailed) as later:
             client.get_children("/")
         assert later.value.code is ErrorCode.AUTH_FAILED
+        # Whoever waits for the connection only now is told the same, not that there was none.
+        with pytest.raises(OperationFailed) as waiting:
+            client.wait_connected()
+        assert waiting.value.code is ErrorCode.AUTH_FAILED
     assert [event.state for event in events][-1] is KeeperState.AUTH_FAILED
 
 

@@ -116,6 +116,9 @@ class Client:
         session = self._session
         limit = session.options.session_timeout_ms / 1000 if timeout_s is None else timeout_s
         if not session.wait_connected(limit, is_patient=is_patient):
+            if session.state is ClientState.AUTH_FAILED:
+                # There was a connection, and it may have ended before anyone saw it.
+                raise OperationFailed(ErrorCode.AUTH_FAILED)
             reasons = session.explain() or "no answer in time"
             raise OperationFailed(ErrorCode.CONNECTION_LOSS, detail=reasons)
 
