@@ -35,7 +35,8 @@ class Own:
 def planned(own: Own, last: Zxid, chain: Chain | None = None) -> CatchUp:
     committed = own.chain().head
     own_last = max(committed, make_zxid(2, 0))
-    return plan_catch_up(own, own_last, committed, LearnerHistory(last, chain), 0.33).kind
+    learner = LearnerHistory(last, chain)
+    return plan_catch_up(own, own_last, committed, own_last, learner, 0.33).kind
 
 
 @pytest.mark.parametrize("records", [1, 7])
@@ -65,5 +66,21 @@ def test_start_of_the_epoch_before__lacks_what_was_proposed_since() -> None:
             return Chain(Zxid(0), (*super().chain().runs, Run(make_zxid(3, 1), make_zxid(3, 2))))
 
     committed, start = make_zxid(1, 4), make_zxid(2, 0)
-    plan = plan_catch_up(Term3(0), start, committed, LearnerHistory(start, None), 0.33)
+    plan = plan_catch_up(Term3(0), start, committed, start, LearnerHistory(start, None), 0.33)
     assert (plan.kind, plan.point) == (CatchUp.DIFF, committed)
+
+
+def test_record_of_this_term_that_our_own_disk_lacks__is_no_fork() -> None:
+    """The leader's disk is full or slow; the others have logged what it proposed."""
+    own, last = Own(1), make_zxid(3, 2)
+    committed, proposed = own.chain().head, make_zxid(3, 4)
+    plan = plan_catch_up(own, committed, committed, proposed, LearnerHistory(last, None), 0.33)
+    assert (plan.kind, plan.point) == (CatchUp.DIFF, last)
+
+
+def test_record_of_this_term_that_was_never_proposed__is_a_fork() -> None:
+    own = Own(1)
+    committed, proposed = own.chain().head, make_zxid(3, 4)
+    learner = LearnerHistory(make_zxid(3, 5), None)
+    plan = plan_catch_up(own, committed, committed, proposed, learner, 0.33)
+    assert plan.kind is CatchUp.SNAP

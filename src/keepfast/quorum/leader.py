@@ -422,7 +422,9 @@ class Leader:
         history, options = self._means.history(), self._options
         committed = self.last_committed
         factor = options.snapshot_size_factor
-        plan = plan_catch_up(history, own_last, committed, learner.history, factor)
+        plan = plan_catch_up(
+            history, own_last, committed, self.last_proposed, learner.history, factor
+        )
         if self._waits_for_txn(learner, plan):
             return
         if not learner.is_follower and self._is_catch_up_full(plan.kind is CatchUp.SNAP):

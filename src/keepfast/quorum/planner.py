@@ -72,12 +72,19 @@ def plan_catch_up(
     own: ProvenHistory,
     own_last: Zxid,
     committed: Zxid,
+    proposed: Zxid,
     learner: LearnerHistory,
     size_factor: float,
 ) -> Plan:
-    """Decide; `own_last` is what this server calls its last zxid: a record or an epoch's start."""
+    """Decide; `own_last` is what this server calls its last zxid: a record or an epoch's start.
+
+    `proposed` is the last zxid of this term.
+    """
     if learner.last < 0:
         return Plan(CatchUp.SNAP, Zxid(-1), "it has no history that counts")
+    if learner.chain is None and _is_of_this_term(learner.last, committed, proposed):
+        at = format_zxid(learner.last)
+        return Plan(CatchUp.DIFF, learner.last, f"it has what this term proposed up to {at}")
     chain = own.chain()
     point = _meeting_point(chain, own_last, learner)
     if point is None:
@@ -96,6 +103,16 @@ def plan_catch_up(
         reason = f"the histories fork after {at}, and it may have snapshots beyond that"
         return Plan(CatchUp.SNAP, point, reason)
     return Plan(CatchUp.TRUNC, point, f"the histories fork after {at}")
+
+
+def _is_of_this_term(last: Zxid, committed: Zxid, proposed: Zxid) -> bool:
+    """Whether it is a record that waits for its quorum.
+
+    Only this server can have sent it, after all that comes before it. Its own disk may not have it
+    yet, and then cannot show that.
+    """
+    is_of_epoch = epoch_of(last) == epoch_of(proposed) and counter_of(last) > 0
+    return is_of_epoch and committed < last <= proposed
 
 
 def _is_at(learner: LearnerHistory, point: Zxid, chain: Chain) -> bool:

@@ -14,7 +14,7 @@ from keepfast.sim import disk_damage, disk_faults
 from keepfast.sim.agenda import MS
 from keepfast.sim.damage import NOTICEABLE
 from keepfast.sim.ledger import Violation
-from keepfast.storage import SECTOR_SIZE, apply_rescue, plan_rescue, recover
+from keepfast.storage import SECTOR_SIZE, apply_rescue, is_watermark_intact, plan_rescue, recover
 from keepfast.wire import (
     DeleteRequest,
     ExistsRequest,
@@ -258,8 +258,14 @@ class Disasters:
         return NOTICEABLE[self._rng.choice(sorted(NOTICEABLE))](host.disk, None, self._rng)
 
     def _lose_manifest_and_end(self, host: Host) -> str:
-        """Both the list of files and the last records, in half of the cases."""
+        """Both the list of files and the last records, in half of the cases.
+
+        What was acknowledged is then in the watermark alone. That must be whole: a server on a full
+        disk may not have written it again since it was damaged.
+        """
         disk, names = host.disk, host.disk.files()
+        if not is_watermark_intact(disk.clone(), host.directory):
+            return ""
         logs = [path for path in names if posixpath.basename(path).startswith("log.")]
         if self._rng.random() < 0.5 or host.directory.manifest not in names or not logs:
             return ""

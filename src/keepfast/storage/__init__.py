@@ -73,7 +73,7 @@ from keepfast.storage.snapshot_writer import SnapshotWriter, storage_error
 from keepfast.storage.store import Store
 from keepfast.storage.store_options import StoreOptions
 from keepfast.storage.survey import SurveyedRun, survey_log
-from keepfast.storage.watermark import read_watermark
+from keepfast.storage.watermark import is_watermark_intact, read_watermark
 
 if TYPE_CHECKING:
     from keepfast.storage.in_use import DirectoryUse, use_of
@@ -158,6 +158,7 @@ __all__ = [
     "has_path",
     "is_data_name",
     "is_recent",
+    "is_watermark_intact",
     "list_directory",
     "load_manifest",
     "load_tree",

@@ -25,7 +25,7 @@ from keepfast.storage.recovered import (
 from keepfast.storage.replay import Base, Replay
 from keepfast.storage.snapshot_file import load_tree
 from keepfast.storage.takeover import crc_of, rewritten_entry
-from keepfast.storage.watermark import Watermark, is_intact, read_watermark
+from keepfast.storage.watermark import Watermark, is_watermark_intact, read_watermark
 from keepfast.tree import Tree
 from keepfast.wire import (
     BrokenHistory,
@@ -91,7 +91,7 @@ def recover_listed(
             unconfirmed_from=sealed.unconfirmed_from,
         )
         is_open = any(segment.seal is None for segment in manifest.segments)
-        if is_open and not is_intact(disk, directory):
+        if is_open and not is_watermark_intact(disk, directory):
             return doubted(result, _no_watermark(directory), problems)
         if damaged and result.standing is Standing.WHOLE:
             return replace(result, manifest=_put_aside(result.manifest, damaged))

@@ -137,7 +137,7 @@ def _newest(disk: Disk, directory: DataDirectory) -> tuple[int, Watermark] | Non
     return max((slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None)
 
 
-def is_intact(disk: Disk, directory: DataDirectory) -> bool:
+def is_watermark_intact(disk: Disk, directory: DataDirectory) -> bool:
     """Whether the watermark exists and is undamaged.
 
     No crash leaves it otherwise: it is durable before the first segment that it covers is listed,
