@@ -22,7 +22,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,10 +129,8 @@ def _built(place: Path) -> Path:
     (archive,) = place.glob("*.tgz")
     if hashlib.sha512(archive.read_bytes()).hexdigest() != _SHA512:
         raise SystemExit(f"{archive.name} is not the file that was pinned")
-    with tarfile.open(archive) as package:
-        package.extractall(place, filter="data")
-    with tarfile.open(place / "package" / "deps" / "zookeeper-client-c.tar.gz") as inner:
-        inner.extractall(sources.parent, filter="data")
+    shutil.unpack_archive(archive, place)
+    shutil.unpack_archive(place / "package" / "deps" / "zookeeper-client-c.tar.gz", sources.parent)
     # Warnings of newer compilers are none of our business.
     flags = ["CFLAGS=-g -O1 -Wno-error", "CXXFLAGS=-g -O1 -Wno-error"]
     with (place / "build.log").open("wb") as log:
