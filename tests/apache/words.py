@@ -12,7 +12,20 @@ class NotReadyError(Exception):
 
 
 def ask(port: int, word: str, *, timeout: float = 60) -> str:
-    """Send a four-letter word to a server of this machine and return its whole answer."""
+    """Send a four-letter word to a server of this machine and return its whole answer.
+
+    A busy server of Apache's was seen to reset the connection instead: it is asked again.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return _ask_once(port, word, timeout)
+        except ConnectionResetError:
+            if time.monotonic() > deadline:
+                raise
+
+
+def _ask_once(port: int, word: str, timeout: float) -> str:
     with socket.create_connection(("127.0.0.1", port), timeout) as connection:
         connection.sendall(word.encode())
         parts = []

@@ -89,13 +89,29 @@ def test_seed_that_once_gave_a_false_alarm(
 
 
 @pytest.mark.parametrize("options", [AuditOptions(), SUMMED], ids=["tree", "sums"])
-@pytest.mark.parametrize("seed", [5089, 5177, 13947])
+@pytest.mark.parametrize("seed", [946, 5089, 5177, 13947])
 def test_seed_of_the_campaign_that_was_once_missed(
     tmp_path: Path, seed: int, options: AuditOptions
 ) -> None:
     life, planted = damaged(seed)
     (result,) = audit_here([str(life.write_files(tmp_path / "e"))], options).ensembles
     assert planted.found_in(result)
+
+
+@pytest.mark.parametrize("options", [AuditOptions(), SUMMED], ids=["tree", "sums"])
+def test_record_that_is_another_one__is_not_counted_as_the_same_and_is_the_one_shown(
+    tmp_path: Path, options: AuditOptions
+) -> None:
+    life, planted = damaged(946)
+    place = str(life.write_files(tmp_path / "e"))
+    (result,) = audit_here([place], options).ensembles
+    (finding,) = planted.found_in(result)
+    zxid = 0x2_0000_0001
+    assert finding.first_zxid == zxid
+    holders = [one.servers for one in result.coverage if one.first_zxid <= zxid <= one.last_zxid]
+    assert holders == [("1", "3", "4")]
+    assert finding.first is not None
+    assert (finding.first.op, finding.first.paths) == ("setData", ("/a/d0000000003",))
 
 
 def test_session_that_a_table_lacks__its_later_ephemerals_are_orphans_by_sums_too(

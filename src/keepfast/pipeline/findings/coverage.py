@@ -24,17 +24,22 @@ _MAX_SPANS = 2000
 def coverage_of(view: EnsembleView, agreement: Agreement) -> tuple[Coverage, ...]:
     """The ranges of zxids in order, each with the servers whose records prove it."""
     found: list[Coverage] = []
+    conflicts = _in_order(agreement)
     wanted = (IntervalStanding.AGREED, IntervalStanding.TAIL)
-    for interval in agreement.intervals:
-        if interval.standing not in wanted:
-            continue
-        servers = tuple(s.name for s in view.servers if s.name in interval.holders)
+    ranges = (
+        (start, end, interval.holders - mistaken)
+        for interval in agreement.intervals
+        if interval.standing in wanted
+        for start, end, mistaken in _between_conflicts(interval, conflicts)
+    )
+    for start, end, holders in ranges:
+        servers = tuple(s.name for s in view.servers if s.name in holders)
         proof = "agreed" if len(servers) > 1 else "single"
         last = found[-1] if found else None
-        if last and last.servers == servers and follows_in_epoch(interval.first, last.last_zxid):
-            found[-1] = _entry(last.first_zxid, interval.last, proof, servers)
+        if last and last.servers == servers and follows_in_epoch(start, last.last_zxid):
+            found[-1] = _entry(last.first_zxid, end, proof, servers)
         else:
-            found.append(_entry(interval.first, interval.last, proof, servers))
+            found.append(_entry(start, end, proof, servers))
     found += _without_records(view, agreement)
     return tuple(sorted(found, key=lambda c: (c.first_zxid, c.last_zxid)))
 
@@ -46,7 +51,7 @@ def sources_of(view: EnsembleView, agreement: Agreement) -> tuple[RecordSource, 
     the minority.
     """
     wrong = {(c.zxid, name) for c in agreement.conflicts for name in c.wrong}
-    conflicts = sorted(agreement.conflicts, key=lambda conflict: conflict.zxid)
+    conflicts = _in_order(agreement)
     ranges = [
         (first, last, interval.holders - losers, interval.standing.value)
         for interval in agreement.intervals
@@ -71,6 +76,10 @@ def sources_of(view: EnsembleView, agreement: Agreement) -> tuple[RecordSource, 
 
 def _place(piece: Piece) -> tuple[int, int, str, int, int]:
     return piece.first, piece.last, piece.path, piece.start, piece.end
+
+
+def _in_order(agreement: Agreement) -> list[Conflict]:
+    return sorted(agreement.conflicts, key=lambda conflict: conflict.zxid)
 
 
 def _between_conflicts(

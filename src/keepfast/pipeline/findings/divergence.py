@@ -121,7 +121,7 @@ class Divergence:
         """Check, kind and evidence."""
         if self.holes:
             return self._kind_of_hole(self.holes)
-        if self.stale:
+        if self.stale and not (self.conflicts and self.conflicts[0].zxid < self.stale[0].first):
             return "A3", *self._kind_of_stale()
         if self.below:
             check, kind, text = self._kind_of_hole(self.below)
@@ -130,6 +130,9 @@ class Divergence:
         if self.conflicts:
             zxid = self.conflicts[0].zxid
             text = f"its record {format_zxid(zxid)} is not the one that most servers have"
+            if self.stale:
+                first, last = self.stale[0].first, self.stale[-1].last
+                text += f", and {range_of(first, last)} was never committed"
             return "A3", "different-records", text
         if self.has_wrong_base and self.server.base is not None:
             text = f"{self.server.base.path} is not what the records make"

@@ -75,14 +75,15 @@ def plan_evidence(
 ) -> EvidencePlan:
     """The records whose times and people belong to a result; brief: without notes and the axis."""
     wanted: dict[int, Piece] = {}
-    if not is_brief:
-        wanted |= {piece.first: piece for piece in _moments(view)}
     for finding in result.findings:
         if is_brief and finding.severity is FindingSeverity.NOTE:
             continue
         for zxid in (finding.first_zxid, finding.last_zxid):
             if zxid is not None and len(wanted) < _MAX_RECORDS:
                 _want(wanted, view, zxid, finding.server)
+    if not is_brief:
+        # Findings first: the record under a zxid may not be the same on every server.
+        wanted = {piece.first: piece for piece in _moments(view)} | wanted
     records = tuple(wanted[zxid] for zxid in sorted(wanted))
     return EvidencePlan(view.name, records, tuple(_lacked(view, agreement, divergences)))
 
