@@ -271,3 +271,28 @@ def test_learner_with_more_than_is_committed__serves_when_that_is() -> None:
         assert not learner.may_serve
         learner.on_packet(QuorumPacket(PacketType.COMMIT.value, zxid), 1)
     assert learner.may_serve
+
+
+@pytest.mark.parametrize("announced", [TXNS[0][0], LAST])
+def test_learner_that_is_sent_less_than_its_diff_announced__asks_for_a_tree(
+    announced: Zxid,
+) -> None:
+    """What came instead may be of a log with a hole: it is not agreed to."""
+    facts = LearnerFacts(ServerId(2), 1, 1, Chain(START), None, Zxid(0), True, True)
+    orders: list[DiskOrder] = []
+    learner = Learner(facts, QuorumOptions(), lambda *_: None, orders.append, 0)
+    learner.on_connected(lambda _: None, 0)
+    learner.on_packet(encode_leader_hello(LeaderHello(1, "")), 1)
+    learner.on_packet(QuorumPacket(PacketType.DIFF.value, announced), 1)
+    zxid, entry = TXNS[0]
+    learner.on_packet(QuorumPacket(PacketType.PROPOSAL.value, zxid, entry), 1)
+    learner.on_durable(zxid)
+    learner.on_packet(QuorumPacket(PacketType.NEWLEADER.value, make_zxid(1, 0)), 1)
+    learner.finish()
+    if announced == zxid:
+        assert learner.end is None
+        assert orders
+        return
+    assert learner.end is not None
+    assert learner.end.is_unfit
+    assert not orders

@@ -406,6 +406,13 @@ class Learner:
     def _on_new_leader(self, packet: QuorumPacket) -> None:
         if self.stage is not Stage.SYNCING or packet.zxid != make_zxid(self.epoch, 0):
             raise PeerProtocolError(f"NEWLEADER {format_zxid(packet.zxid)} out of turn")
+        if self.last_received < self.committed and counter_of(self.committed):
+            # DIFF says how far its records go. What came instead may be of a log with a hole, and
+            # never committed; the next DIFF of this leader would be no better.
+            last, point = format_zxid(self.last_received), format_zxid(self.committed)
+            reason = f"the leader announced records up to {point}, and sent those up to {last}"
+            self.end = EndOfFollowing(reason, is_unfit=True)
+            return
         if packet.data:
             self.membership = parse_membership(packet.data)
         self.stage = Stage.FINISHING

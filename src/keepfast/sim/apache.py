@@ -51,6 +51,8 @@ class ApacheHistory(History, frozen=True):
     """Its log as it sees it: each record is assumed to follow the one before it."""
 
     log: tuple[tuple[Zxid, bytes], ...] = ()
+    # The last txn that it knows to be committed.
+    committed: Zxid = Zxid(-1)
 
     def chain(self) -> Chain:
         """All of it, holes or not."""
@@ -66,8 +68,14 @@ class ApacheHistory(History, frozen=True):
         return chain_of(Zxid(ranges[0][0] - 1), ranges)
 
     def serves_after(self, zxid: Zxid) -> bool:
-        """Whether the log goes back that far."""
-        return super().serves_after(zxid) or any(z == zxid for z, _ in self.log)
+        """Whether the log goes back that far, and on to what is committed.
+
+        Apache walks its files, and then the committed txns that it has in memory. If the files end
+        before those begin, it notices that and sends a tree. A hole that lies before is not
+        noticed.
+        """
+        logged = {each for each, _ in self.log}
+        return super().serves_after(zxid) or logged.issuperset((zxid, self.committed))
 
     def packets(self, stream: RecordStream) -> Iterator[bytes]:
         """What it sends to a learner: all that the log has after a zxid."""
@@ -168,8 +176,17 @@ class ApacheProcess(Process):
         """What it takes its log for."""
         own = self.store.history
         log = tuple(sorted(self.files.log.items()))
+        leader = None if self.member is None else self.member.leader
+        committed = own.head if leader is None else leader.last_committed
         return ApacheHistory(
-            own.disk, own.directory, own.manifest, own.head, own.doubts, own.open_end, log
+            own.disk,
+            own.directory,
+            own.manifest,
+            own.head,
+            own.doubts,
+            own.open_end,
+            log,
+            committed,
         )
 
     def _make_member(self, recovery: Recovery) -> Member:
