@@ -182,3 +182,122 @@ def test_hole_of_an_apache_leader__is_all_that_a_start_and_a_purge_are_excused_f
     with pytest.raises(Violation) as caught:
         look()
     assert caught.value.checker == ("purge" if is_purge else "durability")
+
+
+_A_WRITE: Final = CreateRequest("/b", b"", OPEN_ACL, CreateMode.PERSISTENT)
+_A_REFUSAL: Final = DeleteRequest("/none", -1)
+_LOST: Final = CreateRequest("/lost", b"", OPEN_ACL, CreateMode.PERSISTENT)
+_OP: Final = {CreateRequest: OpCode.CREATE, DeleteRequest: OpCode.DELETE}
+
+
+def led_across(
+    *behind: DeleteRequest | CreateRequest,
+    left_out: DeleteRequest | CreateRequest = _LOST,
+    leaves_out: bool = True,
+    is_sent_all: bool = False,
+) -> tuple[Service, Recovery]:
+    """Server 2 logs what an Apache leader sends it, and applies nothing of it.
+
+    The first txn of epoch 2 is not in that leader's log, as it was sent a tree that has it; the
+    records of `behind` it has. Returns what a start of server 2 finds.
+    """
+    service = Service()
+    before = service.tree_at(service.zxid)
+    service.zxid = make_zxid(2, 0)
+    lost = service.write(_OP[type(left_out)], left_out)
+    shadow = service.ledger.shadow_of(_TWO)
+    if leaves_out:
+        shadow.cut(Zxid(shadow.records[-2]))
+    service.zxid = make_zxid(3, 0)
+    sent = [service.propose(_OP[type(request)], request) for request in behind]
+    log = {*sent, *((lost,) if is_sent_all else ())}
+    service.ledger.under_apache.add(_TWO)
+    for zxid in sent:
+        service.log(ServerId(1), zxid)
+    for zxid in sent:
+        service.ledger.led_by_apache(_TWO, zxid, log)
+        service.log(_TWO, zxid)
+    return service, logged_behind(before, *(service.entries[zxid] for zxid in sent))
+
+
+def look(service: Service, found: Recovery) -> None:
+    """It would start on that, starts on it, and purges."""
+    service.checkers.would_recover(_TWO, found)
+    service.checkers.purged(_TWO, Standing.WHOLE, found)
+    service.checkers.opened(_TWO, found)
+
+
+@pytest.mark.parametrize("behind", [(_A_WRITE,), (_A_REFUSAL, _A_WRITE)])
+def test_hole_that_shows_before_anything_is_applied__is_excused(
+    behind: tuple[DeleteRequest | CreateRequest, ...],
+) -> None:
+    service, found = led_across(*behind)
+    assert found.standing is Standing.DAMAGED
+    look(service, found)
+    # Once it has a tree, the same damage has another cause.
+    service.checkers.given_tree(_TWO, service.zxid, False)
+    service.checkers.vouched(_TWO, service.zxid)
+    with pytest.raises(Violation, match="lost what it vouched for"):
+        service.checkers.opened(_TWO, found)
+
+
+@pytest.mark.parametrize("found_at", [make_zxid(3, 2), make_zxid(1, 2)])
+def test_damage_elsewhere_than_in_the_first_sign_of_a_hole__is_not_excused(found_at: Zxid) -> None:
+    """In a later record: one with a digest was let pass. Or in one before the hole."""
+    later = CreateRequest("/c", b"", OPEN_ACL, CreateMode.PERSISTENT)
+    service, found = led_across(_A_WRITE, later)
+    (problem,) = [each for each in found.problems if each.severity is Severity.DAMAGE]
+    assert problem.zxid == make_zxid(3, 1)
+    found = replace(found, problems=(replace(problem, zxid=found_at),))
+    with pytest.raises(Violation, match="lost what it vouched for"):
+        look(service, found)
+
+
+def test_record_that_an_apache_leader_sent_and_that_is_not_there__is_not_excused() -> None:
+    service, found = led_across(_A_WRITE, is_sent_all=True)
+    with pytest.raises(Violation, match="lost what it vouched for"):
+        look(service, found)
+
+
+def test_damage_without_a_hole_under_an_apache_leader__is_not_excused() -> None:
+    service, found = led_across(_A_WRITE, leaves_out=False)
+    assert service.ledger.shadow_of(_TWO).across == set()
+    with pytest.raises(Violation, match="lost what it vouched for"):
+        look(service, found)
+
+
+def test_record_that_follows_less_than_a_server_has__is_no_hole() -> None:
+    """What it has beyond that should have been cut off, which no log of a leader hides."""
+    service = Service()
+    service.zxid = make_zxid(2, 0)
+    beyond = service.propose(OpCode.CREATE, _LOST)
+    service.log(_TWO, beyond)
+    service.forget(beyond)
+    service.zxid = make_zxid(3, 0)
+    sent = service.propose(OpCode.CREATE, _A_WRITE)
+    service.log(ServerId(1), sent)
+    service.ledger.led_by_apache(_TWO, sent, {sent})
+    assert service.ledger.shadow_of(_TWO).across == set()
+
+
+def test_hole_that_was_cut_off_again__excuses_nothing() -> None:
+    service, found = led_across(_A_WRITE)
+    shadow = service.ledger.shadow_of(_TWO)
+    assert shadow.across == {make_zxid(3, 1)}
+    shadow.cut(make_zxid(1, 2))
+    with pytest.raises(Violation, match="lost what it vouched for"):
+        look(service, found)
+
+
+def test_hole_that_cost_nothing__excuses_nothing_after_it() -> None:
+    """Only a refusal was left out of that log: with the right tree, later damage is no hole's."""
+    service, found = led_across(_A_REFUSAL, _A_WRITE, left_out=_A_REFUSAL)
+    refused = make_zxid(3, 1)
+    assert service.ledger.shadow_of(_TWO).across == {refused}
+    for server in (ServerId(1), _TWO):
+        service.checkers.applied(server, service.tree_at(refused))
+    assert found.standing is Standing.WHOLE
+    damage = Problem("history-broken", Severity.DAMAGE, "", "log.1", 8, make_zxid(3, 2))
+    found = replace(found, standing=Standing.DAMAGED, problems=(damage,))
+    with pytest.raises(Violation, match="lost what it vouched for"):
+        look(service, found)

@@ -72,6 +72,8 @@ class Shadow:
     is_stale: bool = False
     # An Apache leader led it across a hole, and up to this zxid nothing has shown it that.
     misled_at: Zxid | None = None
+    # Those of its records before which an Apache leader left out others: its log has a hole there.
+    across: set[Zxid] = field(default_factory=set)
     # It was given a leader's tree, and has not agreed to that leader's epoch yet.
     is_catching_up: bool = False
     # Its disk is at replacing what it had by a leader's tree: a crash leaves one or the other.
@@ -82,9 +84,14 @@ class Shadow:
         """The last zxid of its history."""
         return self.records[-1] if self.records else self.base
 
+    def begin_at(self, zxid: Zxid) -> None:
+        """All that it has is a state at `zxid`; -1: not even that."""
+        self.base, self.records, self.across = zxid, [], set()
+
     def cut(self, zxid: Zxid) -> None:
         """Drop what lies after `zxid`."""
         del self.records[bisect_right(self.records, zxid) :]
+        self.across = {each for each in self.across if each <= zxid}
         if zxid < self.base:
             self.base = zxid
         self.durable = min(self.durable, zxid)
@@ -165,6 +172,16 @@ class Ledger:
         is_new = self.proposed(server, zxid, entry)
         self.shadow_of(server).records.append(zxid)
         return is_new
+
+    def led_by_apache(self, server: ServerId, zxid: Zxid, log: Collection[Zxid]) -> None:
+        """A server is about to log a record that an Apache leader with this log sent it.
+
+        A learner cannot see it if what the record follows is not in that log: Apache sends no
+        chain. That the learner lacks what it was sent is never excused by this.
+        """
+        before = self._before.get(zxid, zxid)
+        if self.shadow_of(server).head < before < zxid and before not in log:
+            self.shadow_of(server).across.add(zxid)
 
     def proposed(self, server: ServerId, zxid: Zxid, entry: bytes) -> bool:
         """A server sends or logs a record; True if it is new, the first that anybody sees of it."""

@@ -164,14 +164,19 @@ class World:
         kind = ApacheProcess if host.is_apache else Process
         return kind(host, self, store, recovery)
 
+    @property
+    def apache(self) -> Host | None:
+        """The server that is one of Apache's, if there is one."""
+        number = self.options.apache
+        return None if number is None else self.hosts[ServerId(number)]
+
     def noted(self, process: Process, note: Note) -> None:
         """A server has said something about itself, or about a peer."""
         if note.name == "role-ended":
             self._count_term(process)
-        member = process.member
-        if self.options.apache is None or member is None:
+        member, apache = process.member, self.apache
+        if apache is None or member is None:
             return
-        apache = self.hosts[ServerId(self.options.apache)]
         leader = member.leader
         if note.name == "catch-up" and leader is not None and not process.host.is_apache:
             if dict(note.fields)["server"] == apache.server_id:

@@ -51,7 +51,8 @@ class WatchedLoop(ServerLoop):
             self._show_tree()
         super().end_turn()
 
-    def _note_leader(self) -> None:
+    def note_leader(self) -> bool:
+        """Note whether an Apache server leads this one, and return it."""
         process, member = self._process, self.core.member
         under_apache = process.world.checkers.ledger.under_apache
         apache = process.world.options.apache
@@ -60,13 +61,14 @@ class WatchedLoop(ServerLoop):
             under_apache.add(process.server_id)
         else:
             under_apache.discard(process.server_id)
+        return process.server_id in under_apache
 
     def _show_tree(self) -> None:
         process, tree = self._process, self.core.replica.tree
         if tree is self._tree and tree.last_zxid == process.seen:
             return
         self._tree, process.seen = tree, tree.last_zxid
-        self._note_leader()
+        self.note_leader()
         process.world.trace.add(process.who, "is at %#x", tree.last_zxid)
         process.world.checkers.applied(process.server_id, tree)
 

@@ -144,7 +144,7 @@ class Checkers:
         if recovery.standing is not Standing.WHOLE:
             shadow.vouched, shadow.vouched_epoch = Zxid(-1), -1
         if recovery.tree is None:
-            shadow.base, shadow.records = Zxid(-1), []
+            shadow.begin_at(Zxid(-1))
             shadow.durable = shadow.vouched = shadow.agreeing = Zxid(-1)
         elif recovery.head not in shadow.records and recovery.head != shadow.base:
             # A snapshot that it had installed, or files from another time.
@@ -208,7 +208,7 @@ class Checkers:
     def installed(self, server: ServerId, zxid: Zxid) -> None:
         """A server's history now begins with a state at `zxid`."""
         shadow = self.ledger.shadow_of(server)
-        shadow.base, shadow.records = zxid, []
+        shadow.begin_at(zxid)
         shadow.durable = zxid
         shadow.vouched = min(shadow.vouched, zxid)
         shadow.agreeing = min(shadow.agreeing, zxid)

@@ -15,6 +15,7 @@ from keepfast.wire import (
     ServerId,
     Zxid,
     counter_of,
+    decode_entry,
     epoch_of,
     format_zxid,
     has_failed,
@@ -33,6 +34,8 @@ class StateChecker(Checker):
         shadow = self.ledger.shadow_of(server)
         shadow.misled_at = None
         if tree_digest(tree) == expected:
+            # What is wrong later on has another cause than the holes up to here.
+            shadow.across = {each for each in shadow.across if each > tree.last_zxid}
             return
         if server in self.ledger.under_apache and (
             self._is_untold(tree.last_zxid)
@@ -82,21 +85,35 @@ class StateChecker(Checker):
         return lacks and had == set(tree.sessions)
 
 
-def _shows_hole(shadow: Shadow, recovery: Recovery) -> bool:
-    """Whether all that a server finds wrong is what `StateChecker` excused it for.
+def _shows_hole(ledger: Ledger, shadow: Shadow, recovery: Recovery) -> bool:
+    """Whether all that a server finds wrong is a hole of an Apache leader, at the first chance.
 
-    The first record with a digest after that is in its log, and tells at a start what it would
-    have told when it was applied.
+    The first record with a digest after the hole is in its log, and tells at a start what it told,
+    or would have told, when it was applied. The server may have been fenced by it, and not have
+    been given a tree yet; or `StateChecker` excused it up to there.
     """
     damage = [each for each in recovery.problems if each.severity is Severity.DAMAGE]
-    misled_at = shadow.misled_at
     return bool(damage) and all(
-        misled_at is not None
-        and each.code == "history-broken"
+        each.code == "history-broken"
         and each.offset is not None  # a record, not a file
         and each.zxid is not None
-        and each.zxid > misled_at
+        and (_is_excused(shadow, each.zxid) or _is_first_sign(ledger, shadow, each.zxid))
         for each in damage
+    )
+
+
+def _is_excused(shadow: Shadow, zxid: Zxid) -> bool:
+    """Whether a record comes after what `StateChecker` excused."""
+    return shadow.misled_at is not None and zxid > shadow.misled_at
+
+
+def _is_first_sign(ledger: Ledger, shadow: Shadow, zxid: Zxid) -> bool:
+    """Whether a record is the first after a hole that could tell: those between have no digest."""
+    hole = max((each for each in shadow.across if each <= zxid), default=None)
+    return hole is not None and all(
+        decode_entry(ledger.entries[each]).digest is None
+        for each in shadow.records
+        if hole <= each < zxid
     )
 
 
@@ -228,7 +245,7 @@ class DurabilityChecker(Checker):
                 self._complain(server, f"it serves what is left, up to {head}", why)
             if shadow.vouched < 0 or shadow.is_damaged or shadow.is_catching_up:
                 return
-            if _shows_hole(shadow, recovery):
+            if _shows_hole(self.ledger, shadow, recovery):
                 return
             if shadow.is_installing and recovery.standing is Standing.CATCHING_UP:
                 return
@@ -275,7 +292,7 @@ class PurgeChecker(Checker):
             raise Violation(self.name, f"s{server} purges, and its data is {standing.value} to it")
         # One that was misled has nothing that could be left, and is fenced soon.
         if recovery.standing is not Standing.WHOLE and not _shows_hole(
-            self.ledger.shadow_of(server), recovery
+            self.ledger, self.ledger.shadow_of(server), recovery
         ):
             reasons = "; ".join(str(problem) for problem in recovery.problems)
             raise Violation(
