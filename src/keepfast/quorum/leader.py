@@ -418,13 +418,10 @@ class Leader:
 
     def _catch_up(self, learner: LearnerLink) -> None:
         """Send what a learner lacks, and from then on everything that is proposed."""
-        own_last = max(self.last_committed, self.own.last)
-        history, options = self._means.history(), self._options
-        committed = self.last_committed
-        factor = options.snapshot_size_factor
-        plan = plan_catch_up(
-            history, own_last, committed, self.last_proposed, learner.history, factor
-        )
+        committed, proposed = self.last_committed, self.last_proposed
+        own_last = max(committed, self.own.last)
+        history, factor = self._means.history(), self._options.snapshot_size_factor
+        plan = plan_catch_up(history, own_last, committed, proposed, learner.history, factor)
         if self._waits_for_txn(learner, plan):
             return
         if not learner.is_follower and self._is_catch_up_full(plan.kind is CatchUp.SNAP):
