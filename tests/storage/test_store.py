@@ -88,6 +88,37 @@ def test_append_while_another_thread_syncs__no_record_is_lost(server: Server) ->
     assert server.store.sync() == first + count - 1
 
 
+def test_large_group_beyond_the_zeros__reserved_blocks_and_one_datasync(server: Server) -> None:
+    server.store.options = replace(OPTIONS, grow_bytes=4096, segment_bytes=1 << 20)
+    server.store.roll()
+    server.write(5000)
+    calls: list[str] = []
+    server.memory_disk.on_call = lambda call: (
+        calls.append(call.operation) if "log" in call.path and not call.is_after else None
+    )
+    server.write(1500)
+    assert calls == ["allocate", "write_at", "datasync"]
+    calls.clear()
+    server.write(20)
+    assert calls == ["write_at", "datasync", "write_at", "datasync"]  # zeros are ahead of it again
+    server.memory_disk.on_call = None
+    assert point_of(reopen(server).tree) == server.ledger.acknowledged
+
+
+def test_large_group_on_a_full_disk__written_once_there_is_space(server: Server) -> None:
+    server.store.options = replace(OPTIONS, segment_bytes=1 << 20)
+    server.write(1500)
+    disk = server.memory_disk
+    disk.capacity = disk.used_bytes() + 1000
+    server.append(3000)
+    with pytest.raises(DiskFull):
+        server.store.sync()
+    assert point_of(reopen(server).tree) == server.ledger.acknowledged
+    disk.capacity = None
+    server.sync()
+    assert point_of(reopen(server).tree) == server.ledger.acknowledged
+
+
 def test_install_is_refused_on_a_full_disk__waiting_records_still_wait(server: Server) -> None:
     disk = server.memory_disk
     server.append(20, 30)

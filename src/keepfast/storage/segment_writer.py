@@ -4,6 +4,10 @@ The file is filled with zeros ahead of the records.  Overwriting zeros that are 
 change to the file system's metadata, which makes an fdatasync about half as expensive as after an
 append; a full disk is noticed while the zeros are written, before any record is; and what a crash
 leaves of an unsynced group is zeros, which is how the reader knows a torn tail.
+
+A large group that does not fit into the zeros gets reserved blocks instead: they read as zeros as
+well, and a full disk is noticed just as early. To write that many zeros and wait for them would be
+as much work for the disk as the records themselves; a change to the metadata is less.
 """
 
 import contextlib
@@ -16,6 +20,9 @@ from keepfast.storage.manifest import Seal
 from keepfast.wire import Zxid
 
 _ZEROS = bytes(1 << 20)
+# The part of a step of growth from which on a group is large. Where both were measured, zeros took
+# less time for 16 KB, the same for 64 KB, and a third more for 256 KB, a quarter of the usual step.
+_LARGE_SHARE = 4
 
 
 class SegmentWriter:
@@ -34,7 +41,9 @@ class SegmentWriter:
             self._file.write_at(0, LOG_HEADER)
             self._size = HEADER_SIZE
             self._extend(HEADER_SIZE)
-            self._file.fsync()
+            # Not fsync, which drops what the disk has from memory: each group that begins inside a
+            # page would then read that page before it is written.
+            self._file.datasync()
         except OSError:
             self.discard()
             raise
@@ -52,9 +61,13 @@ class SegmentWriter:
         """
         end = self.position + len(data)
         if end > self._size:
-            # Durable first: a record never reaches beyond the end that a crash may leave.
-            self._extend(end)
-            self._datasync()
+            if len(data) * _LARGE_SHARE >= self._grow_bytes:
+                self._file.allocate(end)
+                self._size = end
+            else:
+                self._extend(end)
+                # Durable first, so that no later group changes the size.
+                self._datasync()
         self._file.write_at(self.position, data)
         self._datasync()
         self._crc = zlib.crc32(data, self._crc)
@@ -67,7 +80,9 @@ class SegmentWriter:
     def cut(self) -> None:
         """Release the zeros after the last record."""
         self._file.truncate(self.position)
-        self._file.fsync()
+        # Not fsync, which drops the segment from memory: nobody reads it back here, those who catch
+        # up read it soon, and dropping 64 MB takes 5 ms, in which writes wait.
+        self._file.datasync()
 
     def close(self) -> None:
         """Release the file."""

@@ -41,6 +41,13 @@ class _FullableFile(RealWriteFile):
         self._disk = disk
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        if self._disk.is_full and offset + len(data) > os.fstat(self.fileno()).st_size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        self._check(offset + len(data))
         super().write_at(offset, data)
+
+    def allocate(self, size: int) -> None:
+        self._check(size)
+        super().allocate(size)
+
+    def _check(self, end: int) -> None:
+        if self._disk.is_full and end > os.fstat(self.fileno()).st_size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
