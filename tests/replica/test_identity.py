@@ -64,6 +64,17 @@ def test_records_came_and_a_crash_before_their_identity__it_joins() -> None:
     assert manifest.ensemble == member_of(host).state.ensemble != OTHER
 
 
+def test_current_epoch_that_nothing_proves__does_not_prove_the_identity_either() -> None:
+    """Somebody swapped the files of the two epochs: it has agreed to the first one only."""
+    ensemble, host = ensemble_with_a_stopped_follower()
+    change_manifest(ensemble.world, host, ensemble=OTHER, ensemble_since=0, current_epoch=0)
+    for name in ("acceptedEpoch", "currentEpoch"):
+        host.disk.put(host.directory.in_snapshots(name), b"2")
+    host.start()
+    ensemble.wait_all("it has joined")
+    assert member_of(host).state.ensemble != OTHER
+
+
 def test_identity_of_an_established_leader__keeps_it_away_from_another_ensemble() -> None:
     ensemble, host = ensemble_with_a_stopped_follower()
     change_manifest(ensemble.world, host, ensemble=OTHER, ensemble_since=1, current_epoch=1)

@@ -191,6 +191,10 @@ def _check_against_epochs(
     # A server that claims a later epoch wins elections: without a record of that epoch to show for
     # it, one wrong digit in Apache's file would make a server with an old history the leader.
     reason = f"nothing here was written in epoch {current}, and {stored} was stored"
+    if not result.manifest.ensemble_since <= epoch_of(head) <= stored:
+        # The name of the ensemble was stored with an epoch, too; that the leader of this one gave
+        # the same is not known.
+        result = replace(result, manifest=replace(result.manifest, ensemble_since=current))
     return doubted(result, Problem("unproven-epoch", Severity.WARNING, reason), problems)
 
 
