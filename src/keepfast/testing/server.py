@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -201,13 +202,26 @@ class Server(Started):
 
     def fill_disk(self) -> None:
         """Make the disk appear full: reads continue, writes are refused until `free_disk`."""
-        self._disk.is_full = True
-        self._on_loop(lambda server: server.running.driver.look_for_space())
+        self._set_full(is_full=True)
 
     def free_disk(self) -> None:
         """Let there be space again."""
-        self._disk.is_full = False
-        self._on_loop(lambda server: server.running.driver.look_for_space())
+        self._set_full(is_full=False)
+
+    def _set_full(self, *, is_full: bool) -> None:
+        self._disk.is_full = is_full
+
+        def is_noticed(server: ListeningServer) -> bool:
+            driver = server.running.driver
+            driver.look_for_space()
+            return driver.disk.has_space is not is_full
+
+        # A disk that is busy at this moment is not asked.
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while not self._on_loop(is_noticed):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the server's disk was busy for {_TIMEOUT_SECONDS:.0f} s")
+            time.sleep(0.005)
 
     # -- the server's thread ---------------------------------------------------------------------
 
