@@ -99,7 +99,8 @@ class SnapshotCursor:
         self.buffer = b""
         self.position = 0
         self._base = offset  # offset in the stream of buffer[0]
-        self._adler = adler  # of everything before buffer[0]
+        self._adler = adler  # of everything before buffer[_summed]
+        self._summed = 0
 
     @property
     def offset(self) -> int:
@@ -107,15 +108,16 @@ class SnapshotCursor:
 
     @property
     def adler(self) -> int:
-        """The Adler-32 of everything before the position."""
-        return zlib.adler32(memoryview(self.buffer)[: self.position], self._adler)
+        """The Adler-32 of everything before the position, which never moves back."""
+        fresh = memoryview(self.buffer)[self._summed : self.position]
+        self._adler, self._summed = zlib.adler32(fresh, self._adler), self.position
+        return self._adler
 
     def fill(self, size: int, wanted: int = 0) -> bool:
         """Have `size` bytes ready at the position, or `wanted`; False where the stream ends."""
         if len(self.buffer) - self.position >= size:
             return True
-        done = memoryview(self.buffer)[: self.position]
-        self._adler = zlib.adler32(done, self._adler)
+        self._adler, self._summed = self.adler, 0
         parts = [self.buffer[self.position :]]
         ready = len(parts[0])
         for piece in self._pieces:
