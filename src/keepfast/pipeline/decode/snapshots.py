@@ -59,6 +59,8 @@ _ACL_CODEC = exact_codec_of(ACL)
 # As in storage: no request comes near this.
 _MAX_FIELD = 128 << 20
 _WINDOW_SIZE = 8 << 20
+# Where no more than the head of a file is wanted: mostly all of it at once.
+_HEAD_SIZE = 256 << 10
 _GUESS_DISTANCE = 16 << 10
 # Whoever follows this many records, or this many bytes of them, has not begun inside of one.
 _SURE_RECORDS, _SURE_BYTES = 64, _WINDOW_SIZE // 2
@@ -146,7 +148,8 @@ class SnapshotReader:
     def read_sessions(self) -> dict[int, int]:
         """The table of sessions, and no more of the file; raises CorruptSnapshot."""
         name = self._origin.file
-        self._open(SnapshotCursor(_pieces(self._file, self._packing, name), name))
+        pieces = _pieces(self._file, self._packing, name, size=_HEAD_SIZE)
+        self._open(SnapshotCursor(pieces, name))
         return self.sessions
 
     def part(self, start: int, stop: int | None, *, is_guess: bool) -> Iterator[Nodes]:
@@ -341,11 +344,13 @@ def read_seals(stream: SnapshotCursor, zxid: Zxid, sessions: int) -> SnapshotInf
     return SnapshotInfo(zxid, sessions, Zxid(digest_zxid), version, digest, last)
 
 
-def _pieces(file: ReadFile, packing: Compression, name: str, offset: int = 0) -> Iterator[bytes]:
+def _pieces(
+    file: ReadFile, packing: Compression, name: str, offset: int = 0, size: int = _WINDOW_SIZE
+) -> Iterator[bytes]:
     if packing is not Compression.NONE:
         yield from compression.unpacked(file, packing, name)
         return
-    while piece := file.read_at(offset, _WINDOW_SIZE):
+    while piece := file.read_at(offset, size):
         yield piece
         offset += len(piece)
 
