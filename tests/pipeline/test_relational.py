@@ -43,6 +43,7 @@ from keepfast.wire import (
     CreateTxn,
     CreateTxnV0,
     DeleteTxn,
+    ErrorTxn,
     LogEntry,
     MultiTxn,
     OpCode,
@@ -282,6 +283,30 @@ def test_digest_that_is_off__its_range_alone_is_looked_at(tmp_path: Path) -> Non
     sums = sums_here(plan_of(part, []))
     trouble = chain_trouble(sums.spans, sums.before)
     assert trouble == [(entries[stated[0]][0], entries[stated[-1]][0])]
+
+
+def test_digest_asked_for_where_a_failure_is_logged__is_the_one_before_it(tmp_path: Path) -> None:
+    create: tuple[int, TxnBody] = (OpCode.CREATE, CreateTxn("/a", b"", OPEN_ACL, False, 1))
+    failure: tuple[int, TxnBody] = (OpCode.ERROR, ErrorTxn(-101))
+    change: tuple[int, TxnBody] = (OpCode.SET_DATA, SetDataTxn("/a", b"x", 1))
+    stated = {2: 7, 5: 9}
+    entries = [
+        (
+            zxid,
+            encode_entry(
+                LogEntry(
+                    TxnHeader(SessionId(1), 1, Zxid(zxid), 1, type_),
+                    body,
+                    TxnDigest(2, stated[zxid]) if zxid in stated else None,
+                )
+            ),
+        )
+        for zxid, (type_, body) in enumerate([failure, create, failure, change, failure], 1)
+    ]
+    plan = replace(plan_of(write_log(tmp_path, entries), []), digests_at=(1, 2, 3, 4, 5, 6))
+    (span,) = sums_here(plan).spans
+    # 1: nothing is stated before it. 4: it changes something, and states nothing. 6: no record.
+    assert span.wanted == [(2, 7), (3, 7), (5, 9)]
 
 
 def test_digests_of_another_version__are_named_as_not_checked(tmp_path: Path) -> None:

@@ -371,12 +371,28 @@ def _log_sum(plan: ChainPlan, index: int, found: LogEvents, reach: int, problem:
     counts = zxids >= plan.exact_from
     ranges = range_sums(zxids[counts], digests[counts])
     sessions, is_undecodable = sorted(found.sessions), bool(found.undecodable)
-    asked = np.isin(zxids, plan.digests_at)
-    wanted = list(zip(zxids[asked].tolist(), digests[asked].tolist(), strict=True))
+    wanted = _digests_asked(plan, found, zxids, digests, reach)
     return LogSum(
         *(index, found.records, reach, ranges, is_undecodable, sessions),
         *(found.config, problem, found.has_unknown_digests, wanted),
     )
+
+
+def _digests_asked(
+    plan: ChainPlan, found: LogEvents, zxids: Ints, digests: Hashes, reach: int
+) -> list[tuple[int, int]]:
+    """The digests at the zxids that are asked for, as records state them.
+
+    Records of failures and the like state none; the digest before them is theirs, where nothing
+    happened since. Without that, each snapshot that ends with one costs a replay.
+    """
+    asked = np.array([zxid for zxid in plan.digests_at if zxid <= reach], np.int64)
+    place = np.searchsorted(zxids, asked, side="right") - 1
+    asked, place = asked[place >= 0], place[place >= 0]
+    happened = np.concatenate([np.empty(0, np.int64), *(rows["zxid"] for rows in found.events)])
+    since, until = (np.searchsorted(happened, at, side="right") for at in (zxids[place], asked))
+    is_known = since == until
+    return list(zip(asked[is_known].tolist(), digests[place[is_known]].tolist(), strict=True))
 
 
 def snapshot_rows(

@@ -3,8 +3,9 @@
 Since 3.6 a snapshot ends with a tree digest and its zxid: that of the server's tree when the file
 was finished, so of a later zxid than its name where records were applied meanwhile, or of the one
 before, where it was begun while one was.  It is right if it is that of the file's own znodes, at
-one zxid (`StatedDigest.is_own`), or that in the record of its zxid.  Where neither says so, as
-leaders log wrong digests in healthy runs, the history is replayed to that zxid.
+one zxid (`StatedDigest.is_own`), or that in the record of its zxid; a failure states none, and
+leaves the one before it as it is.  Where none says so, as leaders log wrong digests in healthy
+runs, the history is replayed to that zxid.
 
 A server whose tree is uneven (a cversion, as Apache leaves it after a fuzzy snapshot) states other
 digests: only snapshots that are what the history makes are asked for theirs.
