@@ -354,12 +354,12 @@ def _by_bucket(plan: ChainPlan, index: int, rows: Rows) -> Iterator[Keyed]:
     if rows.dtype == EVENT:
         # An event of every path, in whatever order: the ends of sessions are put in theirs.
         everywhere = rows["kind"] == Happening.SESSION_GONE
-        common, rows = rows[everywhere].tobytes(), rows[~everywhere]
+        common, rows = rows.compress(everywhere).tobytes(), rows.compress(~everywhere)
     # As short numbers, which are sorted in one pass, whatever the number of buckets.
     count = plan.path_buckets
     bucket = (rows["path"] % np.uint64(count)).astype(np.min_scalar_type(count))
     order = np.argsort(bucket, kind="stable")
-    rows, ends = rows[order], np.cumsum(np.bincount(bucket, minlength=count)).tolist()
+    rows, ends = rows.take(order), np.cumsum(np.bincount(bucket, minlength=count)).tolist()
     for key, (start, end) in enumerate(pairwise([0, *ends])):
         if end > start or common:
             yield key, head + rows[start:end].tobytes() + common
@@ -445,11 +445,11 @@ def reduce_bucket(plan: ChainPlan, blobs: Iterable[bytes]) -> Iterator[Keyed]:
     base, events, parts = _gathered(blobs)
     ends = events["kind"] == Happening.SESSION_GONE
     bare = int(ends.sum()) if plan.closes_lists else 0
-    events, parts = events[~ends], parts[~ends]
+    events, parts = events.compress(~ends), parts[~ends]
     if not plan.closes_lists:
         # What was computed about sessions comes after; bring it where it belongs.
         order = np.argsort(events["zxid"], kind="stable")
-        events, parts = events[order], parts[order]
+        events, parts = events.take(order), parts[order]
     states = path_states(base, events, parts)
     chain = StateChain(plan.first, plan.exact_from)
     cuts = [StateCut(cut.zxid, cut.until) for cut in plan.cuts]
@@ -528,7 +528,7 @@ def check_window(
     total = strange = present = 0
     try:
         for rows in snapshot_rows(path, start, stop, touched):
-            rows = rows[among(rows["path"], touched)]
+            rows = rows.compress(among(rows["path"], touched))
             found = np.zeros(len(rows), WINDOW)
             found["path"], found["state"] = rows["path"], znode_states(rows)
             total += int(found["state"].sum(dtype=np.uint64))
