@@ -25,13 +25,11 @@ from keepfast.pipeline import (
     check_out,
     exit_code_of,
     is_remote,
-    spark_session,
+    spark_tasks,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from keepfast.pipeline import AuditStamp, ReportFacts
+    from keepfast.pipeline import AuditStamp, ReportFacts, Spark
 
 _QUIET_SECONDS = 2.0
 _LOOK_SECONDS = 0.3
@@ -110,15 +108,21 @@ def _audit_here(command: AuditCommand, people: People) -> AuditResult:
 def _audit_on_spark(command: AuditCommand, people: People) -> AuditResult:
     started = time.monotonic()
     announce_spark()
-    with spark_session(command.session) as spark:
-        from keepfast.pipeline import audit_places, with_people, write_documents, write_tables
+    with spark_tasks(command.session) as spark:
+        from keepfast.pipeline import (
+            audit_places,
+            session_of,
+            with_people,
+            write_documents,
+            write_tables,
+        )
 
         with _progress(spark):
             result = with_people(audit_places(spark, command.places), people)
         if command.out is not None:
             write_documents(result, command.out, _facts(command, started), spark)
             if command.has_tables:
-                stamp = write_tables(spark, command.places, command.out, result)
+                stamp = write_tables(session_of(spark), command.places, command.out, result)
                 if command.is_delta:
                     _add_to_delta(command.out, stamp)
     return result
@@ -149,7 +153,7 @@ def _facts(command: AuditCommand, started: float) -> ReportFacts:
 
 
 @contextmanager
-def _progress(spark: SparkSession) -> Iterator[None]:
+def _progress(spark: Spark) -> Iterator[None]:
     """Show on a terminal how many tasks are done, once the work takes a while."""
     if not sys.stderr.isatty():
         yield
@@ -164,7 +168,7 @@ def _progress(spark: SparkSession) -> Iterator[None]:
         watcher.join()
 
 
-def _watch(spark: SparkSession, is_over: threading.Event) -> None:
+def _watch(spark: Spark, is_over: threading.Event) -> None:
     if is_over.wait(_QUIET_SECONDS):
         return
     from rich.console import Console

@@ -45,10 +45,16 @@ if TYPE_CHECKING:
     from keepfast.pipeline.backup.streamed import SnapshotRequest, back_up_server
     from keepfast.pipeline.backup.taking import back_up_files
     from keepfast.pipeline.engine.auditing import audit_here, audit_places
+    from keepfast.pipeline.engine.connect import Spark, session_of
     from keepfast.pipeline.engine.failures import JobFailed
     from keepfast.pipeline.engine.java import JavaNotFound, find_java
     from keepfast.pipeline.engine.jobs import tasks_of
-    from keepfast.pipeline.engine.session import SessionOptions, running_session, spark_session
+    from keepfast.pipeline.engine.session import (
+        SessionOptions,
+        running_session,
+        spark_session,
+        spark_tasks,
+    )
     from keepfast.pipeline.engine.spark_home import SparkNotUsable
     from keepfast.pipeline.engine.stages import AuditOptions
     from keepfast.pipeline.feeds.feed import (
@@ -159,6 +165,8 @@ _EXPORTS = {
     "audit_here": "engine.auditing",
     "audit_places": "engine.auditing",
     "running_session": "engine.session",
+    "Spark": "engine.connect",
+    "session_of": "engine.connect",
     "SparkNotUsable": "engine.spark_home",
     "summary_of": "report.words",
     "list_place": "files.listing",
@@ -177,6 +185,7 @@ _EXPORTS = {
     "restore_state": "replay.restore",
     "server_state": "replay.state",
     "spark_session": "engine.session",
+    "spark_tasks": "engine.session",
     "tasks_of": "engine.jobs",
     "register": "api",
     "state_at": "api",
@@ -262,6 +271,7 @@ __all__ = [
     "ServersDisagree",
     "SessionOptions",
     "SnapshotRequest",
+    "Spark",
     "SparkNotUsable",
     "StateUnknown",
     "Undeletion",
@@ -308,7 +318,9 @@ __all__ = [
     "running_session",
     "serve_metrics",
     "server_state",
+    "session_of",
     "spark_session",
+    "spark_tasks",
     "split_place",
     "state_at",
     "summary_of",

@@ -24,14 +24,14 @@ from keepfast.pipeline.files.staging import Staging
 from keepfast.pipeline.findings.document import AuditResult, EnsembleResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from keepfast.pipeline.engine.connect import Spark
 
 # An ensemble below this is read faster by one task than a second task starts.
 _SMALL_BYTES = 16 << 20
 
 
 def audit_places(
-    spark: SparkSession, places: Sequence[str], options: AuditOptions | None = None
+    spark: Spark, places: Sequence[str], options: AuditOptions | None = None
 ) -> AuditResult:
     """Audit all ensembles at some places; raises PlaceError for one that holds no server's data."""
     from keepfast.pipeline.engine.jobs import SparkRunner

@@ -6,7 +6,7 @@ import os
 import tempfile
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from keepfast.pipeline.engine.failures import JobFailed, cause_of
 from keepfast.pipeline.engine.shipping import package_zip
@@ -15,6 +15,10 @@ from keepfast.pipeline.engine.spark_home import SparkNotUsable
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+# What runs tasks. A context that was started here has no session until somebody wants queries
+# (`session_of`): that start is a fifth of a small audit.
+Spark: TypeAlias = "SparkContext | SparkSession"
 
 _SCHEME = "sc://"
 # What PySpark's client imports.
@@ -26,17 +30,28 @@ def is_connect(master: str | None) -> bool:
     return (master or os.environ.get("SPARK_REMOTE", "")).startswith(_SCHEME)
 
 
-def context_of(spark: SparkSession) -> SparkContext | None:
-    """The context of a session, with its JVM; None on Spark Connect, where there is none."""
+def context_of(spark: Spark) -> SparkContext | None:
+    """The context, with its JVM; None on Spark Connect, where there is none."""
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
+    if isinstance(spark, SparkContext):
+        return spark
     try:
         return spark.sparkContext
     except PySparkException:
         return None
 
 
-def is_embedded(spark: SparkSession) -> bool:
+def session_of(spark: Spark) -> SparkSession:
+    """The session, for queries."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate() if isinstance(spark, SparkContext) else spark
+
+
+def is_embedded(spark: Spark) -> bool:
     """Whether tasks run on this machine, and see its files."""
     context = context_of(spark)
     return context is not None and (context.master or "").startswith("local")

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from keepfast.pipeline.engine.bundles import bundled, do_bundle, values_of
-from keepfast.pipeline.engine.connect import context_of
+from keepfast.pipeline.engine.connect import context_of, session_of
 from keepfast.pipeline.engine.stages import Item, Value
 from keepfast.pipeline.keyed import Found, KeyedWork
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column
+
+    from keepfast.pipeline.engine.connect import Spark
 
 
 class SparkRunner:
     """A runner whose every call is one Spark job."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: Spark) -> None:
         self._spark = spark
 
     def __call__(self, items: Sequence[Item]) -> list[Value]:
@@ -38,7 +40,7 @@ class SparkRunner:
             return values_of(items, tasks.map(do_bundle).collect())
         # A plain range and a function: a Python data source would start three Python processes
         # more, to find it, to open it and to plan it.
-        ids = self._spark.range(0, len(bundles), 1, len(bundles))
+        ids = session_of(self._spark).range(0, len(bundles), 1, len(bundles))
         rows = ids.select(_work(bundles)("id").alias("values")).collect()
         return values_of(items, [bytes(row["values"]) for row in rows])
 
@@ -64,7 +66,7 @@ def _work(bundles: Sequence[bytes]) -> Callable[..., Column]:
     return made
 
 
-def tasks_of(spark: SparkSession) -> tuple[int, int]:
+def tasks_of(spark: Spark) -> tuple[int, int]:
     """How many tasks of the running jobs are done, and of how many; for a progress bar.
 
     Spark Connect does not say; then there are none.
@@ -78,7 +80,7 @@ def tasks_of(spark: SparkSession) -> tuple[int, int]:
     return sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
 
 
-def parallelism(spark: SparkSession) -> int:
+def parallelism(spark: Spark) -> int:
     """How many tasks the cluster runs at once, as Spark itself counts it."""
     context = context_of(spark)
     if context is not None:
@@ -86,5 +88,5 @@ def parallelism(spark: SparkSession) -> int:
     from pyspark.sql import functions
 
     # A range is cut into as many parts.
-    numbers = spark.range(1 << 12).select(functions.spark_partition_id().alias("part"))
+    numbers = session_of(spark).range(1 << 12).select(functions.spark_partition_id().alias("part"))
     return max(1, numbers.distinct().count())

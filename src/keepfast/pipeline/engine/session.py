@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepfast.pipeline.engine.connect import connect, context_of, is_connect
+from keepfast.pipeline.engine.connect import connect, context_of, is_connect, session_of
 from keepfast.pipeline.engine.failures import JobFailed, cause_of
 from keepfast.pipeline.engine.java import (
     MAKES_ARCHIVE,
@@ -41,7 +41,10 @@ from keepfast.pipeline.engine.shipping import package_zip
 from keepfast.pipeline.engine.spark_home import SparkHome, find_spark_home
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+    from keepfast.pipeline.engine.connect import Spark
 
 LOCAL_MASTER = "local[*]"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -132,14 +135,21 @@ def keep_log() -> str | None:
 
 @contextmanager
 def spark_session(options: SessionOptions | str | None = None) -> Iterator[SparkSession]:
-    """A session with our data sources; stopped at the end if it was started here.
-
-    `options` may be just the master's address. Failures of Spark come out as JobFailed, with the
-    path of Spark's log; those of our own code pass unchanged.
-    """
+    """A session with our data sources; for the rest see `spark_tasks`."""
     options = SessionOptions(options) if isinstance(options, str) else options or SessionOptions()
+    with spark_tasks(options) as spark:
+        yield _with_sources(spark, options)
+
+
+@contextmanager
+def spark_tasks(options: SessionOptions) -> Iterator[Spark]:
+    """What runs tasks, which is all that an audit needs; stopped at the end if started here.
+
+    Failures of Spark come out as JobFailed, with the path of Spark's log; those of our own code
+    pass unchanged.
+    """
     is_ours = running_session() is None
-    spark = open_session(options)
+    spark = _open(options)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -153,8 +163,8 @@ def spark_session(options: SessionOptions | str | None = None) -> Iterator[Spark
         raise JobFailed(cause_of(error), keep_log()) from error
 
 
-def _stop(spark: SparkSession, is_last: bool) -> None:
-    """Stop a session; the last one of a process while the process runs to its end."""
+def _stop(spark: Spark, is_last: bool) -> None:
+    """Stop Spark; that of the last command of a process while the process runs to its end."""
     global _ending  # noqa: PLW0603 - a process has one session
     if is_last and context_of(spark) is not None:
         # PySpark waits up to a second for a thread of its own. The JVM ends with this process.
@@ -165,7 +175,7 @@ def _stop(spark: SparkSession, is_last: bool) -> None:
             spark.stop()
 
 
-def _stop_quietly(spark: SparkSession) -> None:
+def _stop_quietly(spark: Spark) -> None:
     from py4j.protocol import Py4JError
 
     # Whatever the work of the session gave is there: that its JVM is gone already changes nothing.
@@ -187,17 +197,25 @@ def running_session() -> SparkSession | None:
 def open_session(options: SessionOptions | None = None) -> SparkSession:
     """The running session if there is one, else a new one; mostly with our data sources."""
     options = options or SessionOptions()
+    return _with_sources(_open(options), options)
+
+
+def _open(options: SessionOptions) -> Spark:
     spark = running_session()
-    if spark is None:
-        if "PYSPARK_GATEWAY_PORT" in os.environ:
-            spark = _submitted()
-        elif is_connect(options.master):
-            spark = connect(options.master or "", dict(options.settings))
-        else:
-            spark = _start(options)
+    if spark is not None:
+        return spark
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _submitted()
+    if is_connect(options.master):
+        return connect(options.master or "", dict(options.settings))
+    return _start(options)
+
+
+def _with_sources(spark: Spark, options: SessionOptions) -> SparkSession:
+    session = session_of(spark)
     if not options.is_last:
-        _add_sources(spark)
-    return spark
+        _add_sources(session)
+    return session
 
 
 def _add_sources(spark: SparkSession) -> None:
@@ -206,9 +224,10 @@ def _add_sources(spark: SparkSession) -> None:
     register(spark)
 
 
-def _rehearse(spark: SparkSession) -> None:
+def _rehearse(context: SparkContext) -> None:
     """Use what jobs need: an archive has the classes of the run that makes it, and no others."""
-    spark.sparkContext.parallelize([(0, b""), (1, b"")], 2).partitionBy(2, int).collect()
+    context.parallelize([(0, b""), (1, b"")], 2).partitionBy(2, int).collect()
+    spark = session_of(context)
     _add_sources(spark)
     numbers = spark.range(0, 4, 1, 2)
     numbers.groupBy((numbers.id % 2).alias("key")).count().collect()
@@ -219,11 +238,11 @@ def _submitted() -> SparkSession:
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
-    _ship_package(spark)
+    _ship_package(spark.sparkContext)
     return spark
 
 
-def _start(options: SessionOptions) -> SparkSession:
+def _start(options: SessionOptions) -> SparkContext:
     cache = cache_directory()
     home = find_spark_home(_installed(), version("pyspark"))
     given = dict(options.settings)
@@ -244,16 +263,15 @@ def _start(options: SessionOptions) -> SparkSession:
 
 def _connected(
     home: SparkHome, settings: dict[str, str], environment: dict[str, str], master: str
-) -> SparkSession:
-    """A session on a JVM that starts while all that a job needs is imported."""
+) -> SparkContext:
+    """A context on a JVM that starts while all that a job needs is imported."""
     global _jvm  # noqa: PLW0603 - PySpark has one JVM in a process too
     has_gateway = _has_gateway()
     if not has_gateway:
         recordings = cache_directory() if home.is_own and not home.defaults else None
         _jvm = launch_jvm(home.path, settings, environment, _log_file(), recordings)
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
     import keepfast.pipeline.engine.jobs  # noqa: F401 - imported while the JVM starts
 
@@ -261,17 +279,17 @@ def _connected(
     try:
         gateway = {} if has_gateway or _jvm is None else _jvm.wait()
         with _environment({**environment, **gateway}), _output_in_log():
-            spark = SparkSession.builder.config(conf=conf).getOrCreate()
+            context = SparkContext.getOrCreate(conf)
             if not is_local(master):
-                _ship_package(spark)
+                _ship_package(context)
             if MAKES_ARCHIVE in settings[_JAVA_OPTIONS]:
-                _rehearse(spark)
+                _rehearse(context)
     except JobFailed:
         keep_log()
         raise
     except PySparkException as error:
         raise JobFailed(cause_of(error), keep_log()) from error
-    return spark
+    return context
 
 
 def _has_gateway() -> bool:
@@ -420,8 +438,8 @@ def _output_in_log() -> Iterator[None]:
             os.close(descriptor)
 
 
-def _ship_package(spark: SparkSession) -> None:
+def _ship_package(context: SparkContext) -> None:
     """Have every executor import this package, the very files that run here."""
     directory = tempfile.TemporaryDirectory(prefix="keepfast-package-")
     atexit.register(directory.cleanup)
-    spark.sparkContext.addPyFile(package_zip(Path(directory.name)))
+    context.addPyFile(package_zip(Path(directory.name)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from keepfast.pipeline.engine.connect import context_of
+from keepfast.pipeline.engine.connect import context_of, session_of
 from keepfast.pipeline.engine.keyed_tasks import (
     KeyedTasks,
     MapTask,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from keepfast.pipeline.engine.connect import Spark
+
 _PLACED = pa.list_(
     pa.struct(
         [("place", pa.int32()), ("job", pa.int32()), ("key", pa.int32()), ("blob", pa.binary())]
@@ -38,12 +40,12 @@ _PLACED = pa.list_(
 _PLACED_TYPE = "array<struct<place:int,job:int,key:int,blob:binary>>"
 
 
-def keyed_jobs(spark: SparkSession, works: Sequence[KeyedWork], cores: int) -> list[Found]:
+def keyed_jobs(spark: Spark, works: Sequence[KeyedWork], cores: int) -> list[Found]:
     """Do all works at once; returns what each finished."""
     tasks = tasks_for(works, cores)
     context = context_of(spark)
     if context is None:
-        finished = finished_in_columns(spark, works, tasks)
+        finished = finished_in_columns(session_of(spark), works, tasks)
     else:
         finished = _finished_by_rdds(context, works, tasks)
     results: list[Found] = [{} for _ in works]

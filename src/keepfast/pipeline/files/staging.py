@@ -39,6 +39,8 @@ from keepfast.pipeline.findings.document import AuditResult
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from keepfast.pipeline.engine.connect import Spark
+
 _NEEDED = ("keepfast.manifest", "keepfast.witness")
 _PIECE_BYTES = 8 << 20
 
@@ -81,9 +83,9 @@ def local_places(places: Sequence[str], spark: SparkSession | None = None) -> li
 class Staging:
     """Lists places, and brings here what workers could not read; then puts the names right."""
 
-    def __init__(self, spark: SparkSession | None = None) -> None:
-        """Without a session, the running one is used, or one is started when it is needed."""
-        self._session = spark
+    def __init__(self, spark: Spark | None = None) -> None:
+        """Without Spark, the running one is used, or one is started when it is needed."""
+        self._spark = spark
         self._places: dict[str, str] = {}  # directory of a copy -> the place
 
     def list_any(self, place: str) -> Directory:
@@ -97,15 +99,17 @@ class Staging:
         try:
             return list_place(place)
         except PlaceError:
-            return self._copied(list_with_spark(self._spark, place), place)
+            return self._copied(list_with_spark(self._session, place), place)
 
     @property
-    def _spark(self) -> SparkSession:
-        if self._session is None:
+    def _session(self) -> SparkSession:
+        from keepfast.pipeline.engine.connect import session_of
+
+        if self._spark is None:
             from keepfast.pipeline.engine.session import open_session
 
-            self._session = open_session()
-        return self._session
+            self._spark = open_session()
+        return session_of(self._spark)
 
     def here(self, place: str) -> str:
         """A place, or two with a colon between them, as directories of this machine."""
@@ -121,7 +125,7 @@ class Staging:
         try:
             listed = list_place(place)
         except PlaceError:
-            return self._copied(list_with_spark(self._spark, place), place).path
+            return self._copied(list_with_spark(self._session, place), place).path
         target = self._target(place)
         _fetch(listed, target)
         self._places[target] = _copies[target] = place
@@ -136,7 +140,7 @@ class Staging:
     def _copied(self, listed: Directory, place: str) -> Directory:
         from keepfast.pipeline.engine.connect import is_embedded
 
-        if not is_embedded(self._spark):
+        if not is_embedded(self._session):
             raise PlaceError(
                 place,
                 "only Spark itself can read this file system, and its tasks run elsewhere; leave "
@@ -144,7 +148,7 @@ class Staging:
             )
         target = self._target(place)
         # Spark has no public way to Hadoop's files.
-        context: Any = self._spark.sparkContext
+        context: Any = self._session.sparkContext
         system: Any = context._jvm
         configuration: Any = context._jsc.hadoopConfiguration()
         self._copy_directory(system, configuration, listed, target)

@@ -10,7 +10,7 @@ from keepfast.pipeline.report.page import ReportFacts, render_report
 from keepfast.pipeline.report.targets import write_file
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from keepfast.pipeline.engine.connect import Spark
 
 FINDINGS_NAME = "findings.json"
 REPORT_NAME = "report.html"
@@ -20,7 +20,7 @@ def write_documents(
     result: AuditResult,
     out: str,
     facts: ReportFacts | None = None,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
 ) -> None:
     """Write findings.json and report.html; each is complete, or not there."""
     write_file(out, FINDINGS_NAME, json.dumps(result.to_json(), indent=2) + "\n", spark)

@@ -15,7 +15,7 @@ from keepfast.pipeline.files.access import arrow_system, is_of_arrow
 from keepfast.pipeline.files.layout import PlaceError, discover, is_remote, local_path, split_place
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from keepfast.pipeline.engine.connect import Spark
 
 
 def check_out(out: str, places: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ def _lies_in(out: str, directory: str) -> bool:
     return os.path.commonpath([target, place]) == place
 
 
-def write_file(out: str, name: str, text: str, spark: SparkSession | None = None) -> None:
+def write_file(out: str, name: str, text: str, spark: Spark | None = None) -> None:
     """Write a text as one file of a target; raises PlaceError if that cannot be done.
 
     A file system that only Hadoop knows is written through the session, if there is one.
@@ -95,7 +95,7 @@ def _write_with_fsspec(address: str, data: bytes) -> bool:
     return True
 
 
-def _write_with_hadoop(address: str, data: bytes, spark: SparkSession | None) -> None:
+def _write_with_hadoop(address: str, data: bytes, spark: Spark | None) -> None:
     from py4j.protocol import Py4JJavaError
 
     from keepfast.pipeline.engine.connect import context_of
