@@ -33,6 +33,9 @@ _TASKS_A_CORE = 4
 # What an item costs beside its bytes, in bytes.
 _ITEM_WEIGHT = 64 << 10
 _RECORD_WEIGHT = 2 << 10
+# Of logs most bytes are only compared with those of other servers; snapshots are decoded. Without
+# this the tasks of snapshots are the last and the longest, and a core waits for them.
+_SNAPSHOT_FACTOR = 8
 _MIN_TASK_WEIGHT = 8 << 20
 # Smaller tasks than this only if cores would be left without one: a task finds what it has read
 # already in the logs of other servers (decode/known.py), but not what others read.
@@ -71,9 +74,10 @@ def values_of(items: Sequence[Item], done: Sequence[bytes]) -> list[Value]:
 
 
 def weight_of(item: Item) -> int:
-    """About what an item costs, in bytes to read."""
+    """About what an item costs, in bytes of logs to read."""
     if isinstance(item, FactsItem):
-        return item.part.weight + _ITEM_WEIGHT
+        factor = _SNAPSHOT_FACTOR if item.part.kind == "snapshot" else 1
+        return factor * item.part.weight + _ITEM_WEIGHT
     if isinstance(item, CompareItem):
         return sum(one.end - one.start for one in item.sources) + _ITEM_WEIGHT
     if isinstance(item, ReplayItem):
