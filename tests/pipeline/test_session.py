@@ -65,6 +65,32 @@ def test_no_java_installed__the_wheel_serves_and_nothing_is_printed(tmp_path: Pa
     assert len(lines) == 3
 
 
+_TASKS_PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+from keepfast.pipeline import SessionOptions, audit_places, session_of, spark_tasks
+with spark_tasks(SessionOptions("local[1]")) as spark:
+    print(audit_places(spark, [sys.argv[1]]).verdict.value)
+    print(SparkSession.getActiveSession())
+    print(session_of(spark).range(3).count())
+"""
+
+
+@pytest.mark.spark
+def test_audit__runs_in_a_context__whose_session_starts_when_it_is_wanted(tmp_path: Path) -> None:
+    from tests.cases import CASES_DIR
+
+    done = subprocess.run(
+        [sys.executable, "-c", _TASKS_PROGRAM, str(CASES_DIR / "healthy-latent-3.9.5")],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=True,
+    )
+    assert (done.stdout.split(), done.stderr) == (["consistent", "None", "3"], "")
+
+
 @pytest.mark.spark
 def test_command__when_spark_fails_names_its_log(tmp_path: Path) -> None:
     done = keepfast(tmp_path, "--master", "nonsense")
