@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from pyarrow import parquet
 
 from keepfast.pipeline.engine import auditing
 from keepfast.pipeline.engine.auditing import audit_files, audit_places
+from keepfast.pipeline.engine.bundles import do_bundle
 from keepfast.pipeline.engine.jobs import SparkRunner
 from keepfast.pipeline.engine.stages import AuditOptions, run_here
 from keepfast.pipeline.files.layout import discover
@@ -61,6 +64,16 @@ def test_a_thousand_small_ensembles__are_one_job(spark: SparkSession, tmp_path: 
     assert len(result.ensembles) == 1000
     assert {(one.verdict, one.records) for one in result.ensembles} == {(Verdict.CONSISTENT, 4)}
     assert [one.name for one in result.ensembles] == [f"e{number}" for number in range(1000)]
+
+
+def test_worker__does_not_go_through_what_is_imported_after_each_task(spark: SparkSession) -> None:
+    def exempt(bundle: bytes) -> int:
+        do_bundle(bundle)
+        return gc.get_freeze_count()
+
+    empty = msgspec.msgpack.encode([])
+    (objects,) = spark.sparkContext.parallelize([empty], 1).map(exempt).collect()
+    assert objects > 10_000
 
 
 def test_sample_of_the_campaign(

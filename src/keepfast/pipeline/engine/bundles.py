@@ -24,6 +24,7 @@ from keepfast.pipeline.engine.stages import (
     Value,
     run_item,
 )
+from keepfast.pipeline.engine.task_process import exempt_imports
 from keepfast.pipeline.findings.document import EnsembleResult
 from keepfast.pipeline.findings.evidence import Evidence
 from keepfast.pipeline.replay.plan import ReplayOutcome
@@ -54,6 +55,7 @@ _KIND_OF = {item: kind for kind, (item, _) in _KINDS.items()}
 
 def do_bundle(bundle: bytes) -> bytes:
     """Do the items of a bundle, in the process of a task; returns their values by number."""
+    exempt_imports()
     known: Known[ScanSummary] = Known()
     values: dict[int, bytes] = {}
     for number, kind, body in msgspec.msgpack.decode(bundle, type=list[tuple[int, str, bytes]]):

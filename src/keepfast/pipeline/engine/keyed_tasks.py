@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from keepfast.pipeline.engine.task_process import exempt_imports
 from keepfast.pipeline.keyed import Keyed, KeyedWork
 from keepfast.pipeline.replay.relational import ChainPlan
 from keepfast.pipeline.scan.split_snapshots import SnapshotSplit
@@ -101,7 +102,8 @@ def encoded(work: KeyedWork) -> bytes:
 
 @lru_cache(maxsize=8)
 def decoded(raw: bytes) -> KeyedWork:
-    """The work again; tasks of one process are mostly about the same one."""
+    """The work again, in a task; tasks of one process are mostly about the same one."""
+    exempt_imports()
     kind, body = msgspec.msgpack.decode(raw, type=tuple[str, bytes])
     found: KeyedWork = msgspec.msgpack.decode(body, type=_KINDS[kind])
     return found
