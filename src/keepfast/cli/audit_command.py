@@ -109,17 +109,14 @@ def _audit_on_spark(command: AuditCommand, people: People) -> AuditResult:
     started = time.monotonic()
     announce_spark()
     with spark_tasks(command.session) as spark:
-        from keepfast.pipeline import (
-            audit_places,
-            session_of,
-            with_people,
-            write_documents,
-            write_tables,
-        )
+        from keepfast.pipeline import audit_places, with_people
 
         with _progress(spark):
             result = with_people(audit_places(spark, command.places), people)
         if command.out is not None:
+            # Only now: what writes tables knows half of PySpark and PyArrow.
+            from keepfast.pipeline import session_of, write_documents, write_tables
+
             write_documents(result, command.out, _facts(command, started), spark)
             if command.has_tables:
                 stamp = write_tables(session_of(spark), command.places, command.out, result)
