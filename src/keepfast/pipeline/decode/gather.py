@@ -48,10 +48,10 @@ class View:
         """The `width` bytes at each offset, as a matrix; all of them lie inside the buffer."""
         if self._room < width:
             return np.empty((0, width), np.uint8)
-        # Overlapping rows, one for each byte of the buffer.
-        shape = (self._room - width + 1, width)
-        every: Bytes = np.ndarray(shape, np.uint8, self.bytes, 0, (1, 1))
-        return every[offsets]
+        # Overlapping rows, one for each byte of the buffer; each moved as a whole, not by bytes.
+        shape = (self._room - width + 1,)
+        every = np.ndarray(shape, np.dtype((np.void, width)), self.bytes, 0, (1,))
+        return every[offsets].view(np.uint8).reshape(-1, width)
 
 
 def take_bytes(view: View, starts: Ints, lengths: Ints) -> pa.BinaryArray:
