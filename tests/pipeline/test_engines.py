@@ -8,10 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from keepfast.pipeline.engine.bundles import bundled
 from keepfast.pipeline.engine.failures import cause_in_log, cause_of
+from keepfast.pipeline.engine.keyed_tasks import map_tasks
 from keepfast.pipeline.engine.spark_home import SparkNotUsable, find_spark_home, read_defaults
+from keepfast.pipeline.engine.stages import FactsItem
+from keepfast.pipeline.files.parts import Part
+from keepfast.pipeline.replay.relational import ChainPlan, LogPart
 from tests.cases import CASES_DIR
 from tests.cli.runs import call
 
@@ -169,3 +175,26 @@ def test_cause__of_a_jvm_that_did_not_start_is_in_its_log(tmp_path: Path) -> Non
     assert "Could not create the JVM" in cause_in_log(str(log))
     log.write_text("")
     assert "does not say why" in cause_in_log(str(log))
+
+
+@pytest.mark.parametrize(("items", "bundles"), [(1, 1), (16, 2), (36, 6), (1000, 8)])
+def test_bundles__are_equally_heavy_and_leave_no_rest(items: int, bundles: int) -> None:
+    part = Part("e", "1", "log", "log", 1, 16 << 20, 0.0, weight=16 << 20)
+    packed = [
+        msgspec.msgpack.decode(bundle) for bundle in bundled([FactsItem(part)] * items, cores=2)
+    ]
+    assert [number for bundle in packed for number, _, _ in bundle] == list(range(items))
+    assert len(packed) == bundles
+    assert max(map(len, packed)) - min(map(len, packed)) <= 1
+
+
+def test_map_tasks__each_gets_some_of_the_logs() -> None:
+    # Logs first, then what costs next to nothing.
+    plan = ChainPlan(tuple(LogPart("log", 0, 1, 1, 1) for _ in range(55)), None, 0, 0, ())
+    tasks = map_tasks([plan, plan], 2, is_prelude=False)
+    for job in (0, 1):
+        found = [indexes for number, indexes in tasks if number == job]
+        assert sorted(index for indexes in found for index in indexes) == list(plan.indexes)
+        logs = [sum(0 <= index < 12 for index in indexes) for indexes in found]
+        assert len(logs) == 4
+        assert set(logs) == {3}

@@ -96,15 +96,16 @@ def weight_of(item: Item) -> int:
 def bundled(items: Sequence[Item], cores: int) -> list[bytes]:
     """The items in bundles, one per task: about equally heavy, in the order of the items."""
     weights = [weight_of(item) for item in items]
+    total = sum(weights)
     # So that no core is left over in the last round.
-    rounds = min(_TASKS_A_CORE, max(1, sum(weights) // (cores * _GOOD_TASK_WEIGHT)))
-    target = max(_MIN_TASK_WEIGHT, sum(weights) // (cores * rounds))
-    bundles: list[list[tuple[int, str, bytes]]] = [[]]
-    weight = 0
-    for number, item in enumerate(items):
-        if bundles[-1] and weight + weights[number] > target:
-            bundles.append([])
-            weight = 0
-        bundles[-1].append((number, _KIND_OF[type(item)], msgspec.json.encode(item)))
-        weight += weights[number]
-    return [msgspec.msgpack.encode(bundle) for bundle in bundles]
+    rounds = min(_TASKS_A_CORE, max(1, total // (cores * _GOOD_TASK_WEIGHT)))
+    count = min(cores * rounds, -(-total // _MIN_TASK_WEIGHT))
+    bundles: list[list[tuple[int, str, bytes]]] = [[] for _ in range(count)]
+    before = 0
+    for number, (item, weight) in enumerate(zip(items, weights, strict=True)):
+        # Where the middle of the item is. Bundles that are filled up to a limit leave a rest,
+        # and a core waits for that.
+        place = (2 * before + weight) * count // (2 * total)
+        bundles[place].append((number, _KIND_OF[type(item)], msgspec.json.encode(item)))
+        before += weight
+    return [msgspec.msgpack.encode(bundle) for bundle in bundles if bundle]

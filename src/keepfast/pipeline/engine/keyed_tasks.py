@@ -85,14 +85,17 @@ def tasks_for(works: Sequence[KeyedWork], cores: int) -> KeyedTasks:
 
 
 def map_tasks(works: Sequence[KeyedWork], cores: int, *, is_prelude: bool) -> list[MapTask]:
-    """The parts of works by tasks: neighbours together, a few tasks for each core."""
+    """The parts of works by tasks, a few tasks for each core.
+
+    Neighbours cost alike, whatever they cost: they go to different tasks.
+    """
     size = max(1, sum(len(work.indexes) for work in works) // (_TASKS_PER_CORE * cores))
-    return [
-        (job, list(work.indexes[at : at + size]))
-        for job, work in enumerate(works)
-        if not is_prelude or work.has_prelude
-        for at in range(0, len(work.indexes), size)
-    ]
+    tasks = []
+    for job, work in enumerate(works):
+        if not is_prelude or work.has_prelude:
+            count = -(-len(work.indexes) // size)
+            tasks += [(job, list(work.indexes[at::count])) for at in range(count)]
+    return tasks
 
 
 def encoded(work: KeyedWork) -> bytes:
