@@ -169,6 +169,7 @@ bench: setup ## run every benchmark; each prints one table
 		[ -e "$$script" ] || { echo 'There are no benchmarks yet.'; break; }; \
 		echo "== $$script"; $(BIN)/python -m "benchmarks.$$(basename "$$script" .py)"; done
 
+# Both with the oldest Python that is supported (PYTHON=...): the newest versions may want a newer one.
 lock: ## renew requirements.lock, with hashes, from the newest versions that fit pyproject.toml
 	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	$(PYTHON) -m venv "$$fresh/venv"; \
