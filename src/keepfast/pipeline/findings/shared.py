@@ -31,8 +31,7 @@ def agreement_notes(view: EnsembleView, agreement: Agreement) -> Iterator[Findin
         if gap.is_in_force and gap.is_known:
             yield Finding(
                 *("A14", "lacks-committed", ERROR, view.name),
-                f"{range_of(gap.first, gap.last)} is committed; this server continues "
-                "after it without having it",
+                f"it lacks the committed {range_of(gap.first, gap.last)} and continues after that",
                 advice_of("lost-snapshot-gap", gap.server, others_of(view, gap.server)),
                 server=gap.server,
                 first_zxid=gap.first,
@@ -41,8 +40,7 @@ def agreement_notes(view: EnsembleView, agreement: Agreement) -> Iterator[Findin
         elif not gap.is_in_force:
             yield Finding(
                 *("A2", "explained-gap", NOTE, view.name),
-                f"{range_of(gap.first, gap.last)} are not in its logs; a later snapshot has their "
-                "effects",
+                f"its logs lack {range_of(gap.first, gap.last)}; a later snapshot has the effects",
                 _NO_ACTION + " The server was caught up by SNAP.",
                 server=gap.server,
                 first_zxid=gap.first,
