@@ -236,8 +236,12 @@ class History:
 
     def _wait_for(self, event: Any, what: object) -> None:
         """Wait for anything that has a `wait` with a timeout and tells whether it came."""
+        self._wait_until(lambda: event.wait(_WAIT_STEP_S), what)
+
+    def _wait_until(self, has_come: Callable[[], bool], what: object) -> None:
+        """Wait for something that takes a step's time to say that it is not there yet."""
         deadline = time.monotonic() + _MAX_WAIT_S
-        while not event.wait(_WAIT_STEP_S):
+        while not has_come():
             if self._abandoned.is_set():
                 raise _AbandonedError
             if time.monotonic() > deadline:
@@ -249,12 +253,14 @@ class History:
         kazoo wakes its thread by a byte per request, and nobody reads them meanwhile: some 280 of
         them, and everyone who asks waits without end, also to stop the client.
         """
-        deadline = time.monotonic() + _MAX_WAIT_S
-        while not all(client.connected for client in self._clients):
-            if self._abandoned.wait(_WAIT_STEP_S):
-                raise _AbandonedError
-            if time.monotonic() > deadline:
-                raise NotReadyError(f"not in {_MAX_WAIT_S} s: the connections again")
+
+        def are_connected() -> bool:
+            if all(client.connected for client in self._clients):
+                return True
+            self._abandoned.wait(_WAIT_STEP_S)
+            return False
+
+        self._wait_until(are_connected, "the connections again")
 
     def _learn(self, one: Asked) -> str:
         request, answer = one.request, one.result.value

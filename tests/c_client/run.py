@@ -159,13 +159,16 @@ def _run(kind: str, sources: Path, program: str, name: str) -> dict[str, str]:
 
 
 def _classes(sources: Path) -> list[str]:
-    files = (sources / "tests").glob("*.cc")
-    return sorted(name for file in files for name in _SUITE.findall(file.read_text()))
+    return sorted(name for text in _texts(sources) for name in _SUITE.findall(text))
 
 
 def _tests_of(sources: Path, name: str) -> list[str]:
-    texts = [file.read_text() for file in (sources / "tests").glob("*.cc")]
-    return [test for text in texts if name in _SUITE.findall(text) for test in _TEST.findall(text)]
+    texts = [text for text in _texts(sources) if name in _SUITE.findall(text)]
+    return [test for text in texts for test in _TEST.findall(text)]
+
+
+def _texts(sources: Path) -> list[str]:
+    return [file.read_text() for file in (sources / "tests").glob("*.cc")]
 
 
 def _run_class(sources: Path, program: str, name: str, variables: Mapping[str, str]) -> str:
@@ -214,8 +217,8 @@ def _variables(root: Path, kind: str) -> dict[str, str]:
 
 def _results(sources: Path) -> re.Pattern[str]:
     """Finds each test in the output, with what follows it; its name may run into that."""
-    texts = [file.read_text() for file in (sources / "tests").glob("*.cc")]
-    tests = sorted({name for text in texts for name in _TEST.findall(text)}, key=len, reverse=True)
+    found = {name for text in _texts(sources) for name in _TEST.findall(text)}
+    tests = sorted(found, key=len, reverse=True)
     begin = rf"^\w+::(?:{'|'.join(tests)})"
     return re.compile(rf"({begin})(.*?)(?={begin}|\Z)", re.DOTALL | re.MULTILINE)
 

@@ -254,14 +254,20 @@ def test_learner__does_not_serve_before_all_that_was_committed_is_applied() -> N
     assert learner.may_serve
 
 
-def test_learner_with_more_than_is_committed__serves_when_that_is() -> None:
-    """It was proposed to it before it lost its leader, and its tree has it: others may not."""
-    facts = LearnerFacts(ServerId(2), 1, 1, Chain(LAST), None, Zxid(0), True, True)
+def learner_at_a_diff(head: Zxid, announced: Zxid) -> tuple[Learner, list[DiskOrder]]:
+    """A learner whose history ends at `head`, and that was told how far the records go."""
+    facts = LearnerFacts(ServerId(2), 1, 1, Chain(head), None, Zxid(0), True, True)
     orders: list[DiskOrder] = []
     learner = Learner(facts, QuorumOptions(), lambda *_: None, orders.append, 0)
     learner.on_connected(lambda _: None, 0)
     learner.on_packet(encode_leader_hello(LeaderHello(1, "")), 1)
-    learner.on_packet(QuorumPacket(PacketType.DIFF.value, START), 1)
+    learner.on_packet(QuorumPacket(PacketType.DIFF.value, announced), 1)
+    return learner, orders
+
+
+def test_learner_with_more_than_is_committed__serves_when_that_is() -> None:
+    """It was proposed to it before it lost its leader, and its tree has it: others may not."""
+    learner, orders = learner_at_a_diff(LAST, START)
     learner.on_packet(QuorumPacket(PacketType.NEWLEADER.value, make_zxid(1, 0)), 1)
     learner.finish()
     learner.on_order_done(orders.pop(), None)
@@ -278,12 +284,7 @@ def test_learner_that_is_sent_less_than_its_diff_announced__asks_for_a_tree(
     announced: Zxid,
 ) -> None:
     """What came instead may be of a log with a hole: it is not agreed to."""
-    facts = LearnerFacts(ServerId(2), 1, 1, Chain(START), None, Zxid(0), True, True)
-    orders: list[DiskOrder] = []
-    learner = Learner(facts, QuorumOptions(), lambda *_: None, orders.append, 0)
-    learner.on_connected(lambda _: None, 0)
-    learner.on_packet(encode_leader_hello(LeaderHello(1, "")), 1)
-    learner.on_packet(QuorumPacket(PacketType.DIFF.value, announced), 1)
+    learner, orders = learner_at_a_diff(START, announced)
     zxid, entry = TXNS[0]
     learner.on_packet(QuorumPacket(PacketType.PROPOSAL.value, zxid, entry), 1)
     learner.on_durable(zxid)

@@ -471,17 +471,17 @@ class Process:
 
     def logging(self, records: list[Append]) -> None:
         """See ServerWorld."""
-        checkers, apache = self.world.checkers, self.world.apache
-        is_led_by_it = apache is not None and self.loop.note_leader()
+        checkers, leader = self.world.checkers, self.world.apache
+        if leader is not None and not self.loop.note_leader():
+            leader = None
         for record in records:
             header = decode_header(record.entry)
             self.world.trace.add(self.who, "logs %#x (type %d)", record.zxid, header.type)
             self.world.reached("log", self, None)
             if self.is_over:
                 return
-            if apache is not None and is_led_by_it:
-                log = apache.apache.log
-                checkers.ledger.led_by_apache(self.server_id, record.zxid, log)
+            if leader is not None:
+                checkers.ledger.led_by_apache(self.server_id, record.zxid, leader.apache.log)
             checkers.logged(self.server_id, record.zxid, record.entry)
 
     def store_secret(self, secret: SharedSecret) -> None:

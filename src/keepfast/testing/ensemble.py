@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +12,11 @@ from typing import Any, Self
 from keepfast.harness import LOCAL_HOST, HeldPorts, Network
 from keepfast.quorum import Address, ElectionOptions, Membership, MemberSpec, QuorumOptions
 from keepfast.server import EnsembleOptions, LinkSecurity, ListeningServer, ServerOptions
-from keepfast.testing.server import Server, Started
+from keepfast.testing.server import Server, Started, poll
 from keepfast.testing.server_faults import Pause, crash
 from keepfast.wire import ServerId
 
 _TIMEOUT_SECONDS = 60.0
-_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +240,10 @@ class Ensemble(Started):
         return [s for s in self._servers.values() if s.is_running and not s.is_paused]
 
     def _wait(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        while not condition():
-            if time.monotonic() > deadline:
-                modes = ", ".join(f"{s.id} {s.mode}" for s in self._servers.values())
-                raise TimeoutError(f"not in {timeout:g} s: {what} ({modes})")
-            time.sleep(_POLL_SECONDS)
+        def told() -> str:
+            return f"{what} ({', '.join(f'{s.id} {s.mode}' for s in self._servers.values())})"
+
+        poll(condition, timeout, told)
 
     # -- clients and faults ----------------------------------------------------------------------
 

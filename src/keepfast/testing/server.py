@@ -21,6 +21,16 @@ from keepfast.tree import PrepareOptions
 T = TypeVar("T")
 
 _TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = 0.01
+
+
+def poll(condition: Callable[[], bool], timeout: float, what: Callable[[], str]) -> None:
+    """Wait until `condition` holds; TimeoutError, with `what`, when the time has passed."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not in {timeout:g} s: {what()}")
+        time.sleep(_POLL_SECONDS)
 
 
 class Started:
@@ -217,11 +227,9 @@ class Server(Started):
             return driver.disk.has_space is not is_full
 
         # A disk that is busy at this moment is not asked.
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
-        while not self._on_loop(is_noticed):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the server's disk was busy for {_TIMEOUT_SECONDS:.0f} s")
-            time.sleep(0.005)
+        poll(
+            lambda: self._on_loop(is_noticed), _TIMEOUT_SECONDS, lambda: "the server knows its disk"
+        )
 
     # -- the server's thread ---------------------------------------------------------------------
 

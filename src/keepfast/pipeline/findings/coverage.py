@@ -24,15 +24,10 @@ _MAX_SPANS = 2000
 def coverage_of(view: EnsembleView, agreement: Agreement) -> tuple[Coverage, ...]:
     """The ranges of zxids in order, each with the servers whose records prove it."""
     found: list[Coverage] = []
-    conflicts = _in_order(agreement)
     wanted = (IntervalStanding.AGREED, IntervalStanding.TAIL)
-    ranges = (
-        (start, end, interval.holders - mistaken)
-        for interval in agreement.intervals
-        if interval.standing in wanted
-        for start, end, mistaken in _between_conflicts(interval, conflicts)
-    )
-    for start, end, holders in ranges:
+    for start, end, holders, standing in _ranges(agreement):
+        if standing not in wanted:
+            continue
         servers = tuple(s.name for s in view.servers if s.name in holders)
         proof = "agreed" if len(servers) > 1 else "single"
         last = found[-1] if found else None
@@ -51,19 +46,14 @@ def sources_of(view: EnsembleView, agreement: Agreement) -> tuple[RecordSource, 
     the minority.
     """
     wrong = {(c.zxid, name) for c in agreement.conflicts for name in c.wrong}
-    conflicts = _in_order(agreement)
-    ranges = [
-        (first, last, interval.holders - losers, interval.standing.value)
-        for interval in agreement.intervals
-        for first, last, losers in _between_conflicts(interval, conflicts)
-    ]
+    ranges = list(_ranges(agreement))
     found = []
     # All at once: the runs of all servers are put in order for it.
     for piece in pieces_of(view, [(first, last) for first, last, _, _ in ranges], wrong):
         at = bisect_right(ranges, piece.first, key=lambda one: one[0]) - 1
         _, _, holders, standing = ranges[at]
         servers = tuple(s.name for s in view.servers if s.name in holders)
-        found.append(RecordSource(*_place(piece), servers, standing))
+        found.append(RecordSource(*_place(piece), servers, standing.value))
     for server in view.servers:
         mistaken = sorted((zxid, zxid) for zxid, name in wrong if name == server.name)
         own = EnsembleView(view.name, (server,))
@@ -78,8 +68,12 @@ def _place(piece: Piece) -> tuple[int, int, str, int, int]:
     return piece.first, piece.last, piece.path, piece.start, piece.end
 
 
-def _in_order(agreement: Agreement) -> list[Conflict]:
-    return sorted(agreement.conflicts, key=lambda conflict: conflict.zxid)
+def _ranges(agreement: Agreement) -> Iterator[tuple[int, int, frozenset[str], IntervalStanding]]:
+    """The intervals, cut where servers hold something else, each with those that hold the same."""
+    conflicts = sorted(agreement.conflicts, key=lambda conflict: conflict.zxid)
+    for interval in agreement.intervals:
+        for first, last, losers in _between_conflicts(interval, conflicts):
+            yield first, last, interval.holders - losers, interval.standing
 
 
 def _between_conflicts(

@@ -286,6 +286,7 @@ def sums_of(states: States, chain: StateChain, cuts: Sequence[StateCut], parts: 
     # Part and range as one number: pairs are sorted a hundred times more slowly.
     ranges, codes = np.unique(due[is_due] >> RANGE_BITS, return_inverse=True)
     keys, places = np.unique(states.part[is_due] * len(ranges) + codes, return_inverse=True)
+    of_part, of_range = np.divmod(keys, max(1, len(ranges)))
     digests = np.zeros(len(keys), np.uint64)
     np.add.at(digests, places, changed[is_due] * factors(due[is_due]))
     carried = np.zeros(parts, np.uint64)
@@ -295,7 +296,7 @@ def sums_of(states: States, chain: StateChain, cuts: Sequence[StateCut], parts: 
     np.add.at(sums, np.searchsorted(zxids, zxid), moved)
     odd = states.odd & (zxid > chain.exact_from)
     return PathSums(
-        np.stack([keys // max(1, len(ranges)), ranges[keys % max(1, len(ranges))]], axis=1),
+        np.stack([of_part, ranges[of_range]], axis=1),
         digests,
         carried,
         int(changed[is_early].sum(dtype=np.uint64)),
